@@ -1,0 +1,388 @@
+package retry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Record is what became of one attempt, and why. Policy.Observe is given one
+// after each attempt, decision included and before any wait, and one more
+// where an operation ends between attempts: that one has the number of the
+// attempt last begun (0 if none), no duration and the reason.
+//
+// Its texts (String, LogValue) are redacted as an [Error]'s are. Err is not:
+// it is op's error as it was.
+type Record struct {
+	Operation string        // Policy.Name
+	Attempt   int           // the first is 1
+	Start     time.Time     // of the attempt, on the operation's clock
+	Duration  time.Duration // of the attempt
+	Timeout   time.Duration // what the attempt was given; 0: no limit
+
+	Err    error  // nil on success
+	Class  Class  // of Err
+	Effect Effect // the one that counted: the policy's if stated, else the error's
+
+	// The next four are 0 where the decision fell before they were drawn.
+	Window  time.Duration // of the retry that would follow
+	Draw    float64       // u of its own wait
+	OwnWait time.Duration
+	Spread  time.Duration // drawn on top of Hint
+
+	Hint time.Duration // what the server asked for; 0: nothing
+	Wait time.Duration // the wait after the attempt, as it is slept; set where Decision is Retrying, or had it fitted
+
+	Elapsed      time.Duration // since the operation started, at the attempt's end
+	TimeLeft     time.Duration // to the deadline, then; -1: no deadline
+	AttemptsLeft int           // after this one, with the allowances of the operations around; -1: unlimited
+
+	Decision Decision
+	Reason   error // why it gave up: a sentinel such as ErrDeadline; else nil
+}
+
+// Decision is what followed an attempt.
+type Decision uint8
+
+const (
+	Succeeded Decision = iota + 1
+	Retrying
+	GaveUp
+)
+
+func (d Decision) String() string {
+	switch d {
+	case Succeeded:
+		return "succeeded"
+	case Retrying:
+		return "retrying"
+	case GaveUp:
+		return "gave up"
+	}
+	return fmt.Sprintf("Decision(%d)", uint8(d))
+}
+
+// LogValue groups what a reader of logs needs; what is zero is left out. It
+// implements [slog.LogValuer].
+func (r Record) LogValue() slog.Value {
+	attrs := make([]slog.Attr, 0, 16)
+	if r.Operation != "" {
+		attrs = append(attrs, slog.String("operation", r.Operation))
+	}
+	attrs = append(attrs, slog.Int("attempt", r.Attempt), slog.Duration("took", r.Duration))
+	if r.Err != nil {
+		attrs = append(attrs, slog.String("error", redacted(r.Err)),
+			slog.String("class", r.Class.String()), slog.String("effect", r.Effect.String()))
+	}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{
+		{"timeout", r.Timeout}, {"window", r.Window}, {"own_wait", r.OwnWait},
+		{"hint", r.Hint}, {"spread", r.Spread}, {"wait", r.Wait},
+	} {
+		if d.value != 0 {
+			attrs = append(attrs, slog.Duration(d.key, d.value))
+		}
+	}
+	attrs = append(attrs, slog.Duration("elapsed", r.Elapsed))
+	if r.TimeLeft >= 0 {
+		attrs = append(attrs, slog.Duration("time_left", r.TimeLeft))
+	}
+	if r.AttemptsLeft >= 0 {
+		attrs = append(attrs, slog.Int("attempts_left", r.AttemptsLeft))
+	}
+	attrs = append(attrs, slog.String("decision", r.Decision.String()))
+	if r.Reason != nil {
+		attrs = append(attrs, slog.String("reason", r.Reason.Error()))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// LogRecords makes a Policy.Observe that logs each record under the group
+// "retry": a first attempt that succeeds at LevelDebug, a later success at
+// LevelInfo, all else at LevelWarn. A nil logger logs nothing and costs
+// nothing. Safe for concurrent use.
+func LogRecords(l *slog.Logger) func(context.Context, Record) {
+	if l == nil {
+		return nil
+	}
+	return func(ctx context.Context, r Record) {
+		level := slog.LevelWarn
+		if r.Decision == Succeeded {
+			level = slog.LevelInfo
+			if r.Attempt == 1 {
+				level = slog.LevelDebug
+			}
+		}
+		l.LogAttrs(ctx, level, "retry: "+r.Decision.String(), slog.Any("retry", r))
+	}
+}
+
+// The reasons for which an operation ends without success. Error.Reason is
+// one of them, and errors.Is(err, reason) is true for exactly that one; for
+// ErrUnknownOutcome it is also true beside another reason (see [Error]).
+var (
+	// ErrUnclassified: no rule knows the failure, so it is not repeated, even
+	// if the operation is ReadOnly. Mark it, write a Classifier, or use [Always].
+	ErrUnclassified = errors.New("retry: unclassified error")
+	// ErrPermanent: repeating cannot help.
+	ErrPermanent = errors.New("retry: permanent error")
+	// ErrSuspended: the server has banned the caller for a while.
+	ErrSuspended = errors.New("retry: suspended")
+	// ErrUnknownOutcome: it may have been applied, and is not safe to repeat.
+	ErrUnknownOutcome = errors.New("retry: outcome unknown")
+	// ErrAttempts: MaxAttempts, or the allowance of an enclosing operation, is used up.
+	ErrAttempts = errors.New("retry: no attempts left")
+	// ErrHint: the server asks for a wait longer than MaxHint.
+	ErrHint = errors.New("retry: hint too long")
+	// ErrDeadline: the next attempt would not fit before the deadline, or the
+	// deadline of ctx has passed. It also is [context.DeadlineExceeded].
+	ErrDeadline = errors.New("retry: deadline")
+	// ErrBudget: the local retry budget refuses. It also is the error of Spend.
+	ErrBudget = errors.New("retry: local retry budget refuses")
+	// ErrCanceled: ctx was cancelled, or the sleeper failed.
+	ErrCanceled = errors.New("retry: canceled")
+	// ErrJournal: the journal could not be saved, so nothing further was sent.
+	// It also is the error of Save.
+	ErrJournal = errors.New("retry: journal not saved")
+)
+
+// Error is every failure of [Do], [Run] and Submit. errors.Is and errors.As
+// see, all at once:
+//
+//   - Reason, and [context.DeadlineExceeded] where it is ErrDeadline;
+//   - the chain of Last, op's own error;
+//   - ctx.Err() and context.Cause(ctx), where ctx ended the operation;
+//   - the error of Budget.Spend, of Journal.Save or of Policy.Sleep, where that did;
+//   - ErrUnknownOutcome, whatever the Reason, where some attempt may have been
+//     applied without anyone knowing: its class was unknown (or ctx ended it
+//     in flight and its error proves nothing) and its effect was not ReadOnly.
+//     A cancelled payment is not a payment that did not happen.
+//
+// errors.Unwrap returns Last. In the text the userinfo and query of the URL of
+// every *url.Error in the tree are left out.
+//
+// An Error is read-only and safe for concurrent use.
+type Error struct {
+	Operation string        // Policy.Name
+	Reason    error         // one of the sentinels above, comparable
+	Attempts  int           // begun; 0: op was never called
+	Elapsed   time.Duration // since the start of the operation
+	RetryAt   time.Time     // when the server will take the next; zero: it has not said
+	Last      error         // op's last error as it was; nil: op was never called
+	Records   []Record      // the last Policy.Keep, oldest first
+
+	unknown bool
+	inner   bool          // the reason is that of a loop inside op
+	late    bool          // Elapsed counts from the end of attempt 1
+	also    error         // of ctx, Spend, Save or Sleep
+	cause   error         // context.Cause(ctx), where ctx ended it
+	miss    time.Duration // ErrDeadline: how far past the deadline the next would end; <0: it has passed
+	least   time.Duration // ErrDeadline: the MinTimeout in miss
+	hint    time.Duration // ErrHint, ErrSuspended
+	maxHint time.Duration // ErrHint
+	shared  bool          // ErrAttempts: an allowance is spent, not MaxAttempts
+	spender string        // and the name of its operation
+	owner   *timedAttempt // ErrDeadline: the enclosing attempt whose own timeout that deadline is
+}
+
+// Error is one line that says why and what. Its URLs are redacted.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("retry: ")
+	if e.Operation != "" {
+		b.WriteString(e.Operation)
+		b.WriteString(": ")
+	}
+	switch {
+	case e.Attempts == 0:
+		b.WriteString("not attempted")
+	case e.Reason == ErrAttempts || e.Reason == ErrDeadline || e.Reason == ErrBudget || e.Reason == ErrHint:
+		b.WriteString("gave up")
+	default:
+		b.WriteString("stopped")
+	}
+	if e.Attempts > 0 {
+		fmt.Fprintf(&b, " after %s in %v", count(e.Attempts, "attempt"), e.Elapsed)
+		if e.late && e.Attempts > 1 {
+			b.WriteString(" (from the end of the first)")
+		}
+	}
+	b.WriteString(": ")
+	b.WriteString(e.why())
+	if e.unknown && e.Reason != ErrUnknownOutcome {
+		b.WriteString("; outcome unknown, it may have been applied")
+	}
+	if e.Last != nil {
+		b.WriteString(": ")
+		b.WriteString(redacted(e.Last))
+	}
+	return b.String()
+}
+
+// why says the reason in words.
+func (e *Error) why() string {
+	if e.inner {
+		return "a loop inside it has given up"
+	}
+	switch e.Reason {
+	case ErrUnclassified:
+		return fmt.Sprintf("no rule knows %s (see retry.Always)", typeOf(e.Last))
+	case ErrPermanent:
+		return "permanent"
+	case ErrSuspended:
+		if e.hint > 0 {
+			return fmt.Sprintf("suspended for %v", e.hint)
+		}
+		return "suspended"
+	case ErrUnknownOutcome:
+		return "outcome unknown, it may have been applied and is not safe to repeat"
+	case ErrAttempts:
+		if !e.shared {
+			return "no attempts left"
+		}
+		return fmt.Sprintf("the allowance of %s is spent", cmp.Or(e.spender, "an operation without a name"))
+	case ErrHint:
+		return fmt.Sprintf("the server asks for %v, MaxHint is %v", e.hint, e.maxHint)
+	case ErrDeadline:
+		return e.whyDeadline()
+	case ErrBudget:
+		return fmt.Sprintf("the local retry budget refuses: %s", redacted(e.also))
+	case ErrCanceled:
+		return redacted(cmp.Or(e.cause, e.also))
+	case ErrJournal:
+		return fmt.Sprintf("the journal could not be saved: %s", redacted(e.also))
+	}
+	return redacted(e.Reason)
+}
+
+func (e *Error) whyDeadline() string {
+	switch {
+	case e.miss < 0 && e.cause != nil && e.cause != context.DeadlineExceeded:
+		return "the deadline has passed: " + redacted(e.cause)
+	case e.miss < 0:
+		return "the deadline has passed"
+	case e.least > 0:
+		return fmt.Sprintf("the next would end %v past the deadline", e.miss)
+	case e.miss == 0:
+		return "the next would start at the deadline"
+	}
+	return fmt.Sprintf("the next would start %v past the deadline", e.miss)
+}
+
+// Unwrap returns Last.
+func (e *Error) Unwrap() error { return e.Last }
+
+// Is reports what the type's doc lists beside the chain of Last.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case e.Reason:
+		return true
+	case ErrUnknownOutcome:
+		return e.unknown
+	case context.DeadlineExceeded:
+		if e.Reason == ErrDeadline {
+			return true
+		}
+	}
+	return e.also != nil && errors.Is(e.also, target) || e.cause != nil && errors.Is(e.cause, target)
+}
+
+// As finds target in the errors that ended the operation beside Last.
+func (e *Error) As(target any) bool {
+	return e.also != nil && errors.As(e.also, target) || e.cause != nil && errors.As(e.cause, target)
+}
+
+// loopError lets Classify know the error of a loop without knowing this type.
+func (e *Error) loopError() (unknown bool) { return e.unknown }
+
+// count writes n of a thing.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
+}
+
+// typeOf names the innermost type of err's chain: that of a wrapper such as
+// fmt.Errorf's says nothing.
+func typeOf(err error) string {
+	for range maxErrors {
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner
+		}
+	}
+	return fmt.Sprintf("%T", err)
+}
+
+// redacted returns err's text in which each URL of a *url.Error of its tree
+// has lost its userinfo and query, plain or quoted as url.Error prints it.
+func redacted(err error) string {
+	text := err.Error()
+	urls := urlsIn(err, nil, new(int))
+	if len(urls) == 0 {
+		return text
+	}
+	// The longest first: one may be the beginning of another.
+	slices.SortFunc(urls, func(a, b string) int { return len(b) - len(a) })
+	for _, u := range urls {
+		safe := redactURL(u)
+		text = strings.ReplaceAll(text, quoted(u), quoted(safe))
+		text = strings.ReplaceAll(text, u, safe)
+	}
+	return text
+}
+
+// urlsIn appends to urls those of the *url.Errors in err's tree, of which it
+// visits at most maxErrors.
+func urlsIn(err error, urls []string, visited *int) []string {
+	for err != nil && *visited < maxErrors && !isNilPointer(err) {
+		*visited++
+		switch e := err.(type) {
+		case *url.Error:
+			if e.URL != "" {
+				urls = append(urls, e.URL)
+			}
+			err = e.Err
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			for _, branch := range e.Unwrap() {
+				urls = urlsIn(branch, urls, visited)
+			}
+			return urls
+		default:
+			return urls
+		}
+	}
+	return urls
+}
+
+func quoted(s string) string {
+	q := strconv.Quote(s)
+	return q[1 : len(q)-1]
+}
+
+// redactURL cuts userinfo, query and fragment from s. From one that does not
+// parse, all up to its last "@" goes too: a password may hold any character.
+func redactURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil || u.Opaque != "" {
+		s = s[strings.LastIndexByte(s, '@')+1:]
+		if end := strings.IndexAny(s, "?#"); end >= 0 {
+			s = s[:end]
+		}
+		return s
+	}
+	u.User, u.RawQuery, u.ForceQuery = nil, "", false
+	u.Fragment, u.RawFragment = "", ""
+	return u.String()
+}

@@ -1,0 +1,860 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/seed-3d0f8764/retry/internal/deadline"
+)
+
+// Policy says what an operation may do when an attempt fails: how long it
+// waits, when it stops, what a failure proves, and what it shares with others.
+//
+// The zero Policy, and a nil one, is the wise choice for a call of which
+// nothing is known: five attempts in 30 seconds, and only for failures that
+// prove that nothing was applied or that the error itself calls harmless.
+// In every numeric field zero is the documented default, a negative number
+// means off, none or unlimited, and a positive one means itself. So there is no
+// invalid Policy; one that switches off the wait and every limit spins because
+// it was asked to.
+//
+// A Policy is plain data. It is only read while in use, may be shared by any
+// number of goroutines and is copied to change a field. The functions in one that is
+// shared must be safe for concurrent use.
+type Policy struct {
+	// Name identifies the operation in records and errors.
+	Name string
+	// Effect is what the operation can change. Stated, it outranks what an
+	// error knows of its request. Unstated counts as Mutation unless the
+	// error says more.
+	Effect Effect
+
+	// Backoff makes the own wait before each retry.
+	Backoff Backoff
+	// Throttle replaces Backoff after ClassThrottled. All four fields zero:
+	// the same as Backoff. Retries are numbered through, whichever is used,
+	// and Step.Previous is shared.
+	Throttle Backoff
+	// Spread is the width of the spread drawn on top of a hint, so that those
+	// who got the same hint part. 0: the longer of 1s and a tenth of the
+	// hint. <0: none. It is narrowed to what fits before the deadline; the
+	// hint is not.
+	Spread time.Duration
+
+	// MaxAttempts counts the first one. 0: 5. <0: unlimited. In an operation
+	// with MaxAttempts 1, loops nested in op have no retries either: they
+	// share its allowance (see Detach).
+	MaxAttempts int
+	// MaxElapsed is the time from the start of Do to the deadline, at which an
+	// attempt must not start. 0: 30s. <0: unlimited. The deadline of ctx
+	// counts too, the earlier of both.
+	MaxElapsed time.Duration
+	// AttemptTimeout bounds one attempt. <=0: only the deadline does. An attempt that it
+	// ends has an unknown outcome.
+	AttemptTimeout time.Duration
+	// MinTimeout is the least time worth a retry: one that would have less
+	// before the deadline is not made, one that has just as much is. 0:
+	// AttemptTimeout (0 where there is none), or half of the time from start
+	// to deadline where that is less. <0: any.
+	MinTimeout time.Duration
+	// MaxHint is the longest hint worth waiting for; a longer one ends the
+	// operation at once. 0: 60s. <0: unlimited (the deadline may still end it).
+	MaxHint time.Duration
+
+	// Classify says what a failure proves. nil: [Classify]. Marks (Permanent,
+	// Transient, …) outrank it.
+	Classify Classifier
+
+	// Budget limits the retries of all operations that share it. nil: none.
+	Budget Budget
+
+	// Observe is given a Record after each attempt, before any wait, on the
+	// goroutine of Do. nil: nothing is recorded.
+	Observe func(context.Context, Record)
+	// Keep is how many of the last records an Error carries. <=0: none.
+	Keep int
+
+	// Clock, Rand and Sleep replace time.Now, math/rand/v2's Float64 and a
+	// timer; nil is the real one. With them a test is exact and takes no time.
+	//
+	// Elapsed time grows by the steps of Clock, by none that is negative, and
+	// by at least the wait when Sleep has returned nil: a Clock that stands
+	// still or is set back neither extends nor hangs an operation.
+	Clock func() time.Time
+	// Rand returns draws in [0,1): one per retry for the own wait and, where
+	// there is a hint and Spread is not off, a second for the spread. It must
+	// be safe for concurrent use if the Policy is shared.
+	Rand func() float64
+	// Sleep waits for d, 0 included, and returns nil; or returns at once with
+	// an error when ctx is done. Another error ends the operation with
+	// ErrCanceled.
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+// defaults is the Policy behind a nil one.
+var defaults Policy
+
+// Do calls op until it succeeds, and returns its value. It returns op's last
+// value and an [*Error] when p says stop: because the failure is not safe to
+// repeat, or the server asks for too long a wait, or attempts, time or budget
+// are used up. A nil p is the zero [Policy].
+//
+// One op is one remote effect: repeat two and the first is repeated because
+// the second failed. Read bodies, rows and streams inside op: its ctx carries
+// the attempt's deadline and ends with Do, except that one without a deadline
+// is never ended. The values of failed attempts are dropped as they are: what
+// must be closed, op closes before it returns an error.
+//
+// Do returns when op returns; it starts no goroutine, and an op that ignores
+// its ctx is waited for. A nil error is success even if ctx was cancelled
+// meanwhile. An op that succeeds at once costs at most one allocation, and
+// none where there is no deadline at all; in that case elapsed time counts
+// from the end of attempt 1, and loops inside attempt 1 do not see this one.
+//
+// A panic in op or in a function of p passes through. A nil ctx or op panics.
+func Do[T any](ctx context.Context, p *Policy, op func(context.Context) (T, error)) (T, error) {
+	if ctx == nil {
+		panic("retry: nil Context")
+	}
+	if op == nil {
+		panic("retry: nil op")
+	}
+	if p == nil {
+		p = &defaults
+	}
+	if !p.plain() || !alone(ctx) {
+		var none T
+		return loop(ctx, p, op, begin(ctx, p), none, nil)
+	}
+	v, err := op(ctx)
+	if err == nil {
+		if p.Budget != nil {
+			p.Budget.Earn(ctx, 0)
+		}
+		return v, nil
+	}
+	o := begin(ctx, p)
+	o.attempts, o.late = 1, true
+	return loop(ctx, p, op, o, v, err)
+}
+
+// Run is [Do] for an op without a value.
+func Run(ctx context.Context, p *Policy, op func(context.Context) error) error {
+	if op == nil {
+		panic("retry: nil op")
+	}
+	_, err := Do(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, op(ctx) })
+	return err
+}
+
+// Detach returns ctx without the allowance of the operation that it belongs
+// to: an operation started with it has all the retries of its own policy. Values, deadline and
+// cancellation stay, and so does [Attempt]. It is meant for the independent
+// items of a batch that run side by side in one attempt.
+func Detach(ctx context.Context) context.Context {
+	a := enclosing(ctx)
+	if a == nil {
+		return ctx
+	}
+	return &detached{ctx, attempt{timed: a.owner(), number: a.number}}
+}
+
+// Attempt returns the number of the attempt that ctx was made for, and 1
+// where there is none.
+func Attempt(ctx context.Context) int {
+	if a := enclosing(ctx); a != nil {
+		return a.number
+	}
+	return 1
+}
+
+// Plan is a schedule of attempts, made by [Policy.Plan].
+type Plan []Planned
+
+// Planned is one attempt of a [Plan]. Its times count from the start of the
+// operation.
+type Planned struct {
+	Attempt  int
+	Window   time.Duration // of the retry that this attempt is; 0 for attempt 1
+	Earliest time.Duration // start, if attempts take nothing and waits the least
+	Latest   time.Duration // start, if all take the most; the largest duration: any time
+	Fits     Fit
+}
+
+// Fit says whether an attempt is made if all before it failed.
+type Fit uint8
+
+const (
+	NeverFits  Fit = iota // even its earliest start is too late
+	MayFit                // its latest start is too late
+	AlwaysFits            // its latest start is in time
+)
+
+func (f Fit) String() string {
+	switch f {
+	case NeverFits:
+		return "never"
+	case MayFit:
+		return "may"
+	case AlwaysFits:
+		return "always"
+	}
+	return fmt.Sprintf("Fit(%d)", uint8(f))
+}
+
+// Plan lists the attempts of an operation under p, for an unlimited number
+// the first 32, as if all before each had failed. It sleeps and draws
+// nothing: the least and the most of a wait are what the strategy makes of
+// the draws 0 and 1. At most, an attempt takes its timeout, or all that is
+// left without one. Hints, the gate, Throttle and a ctx's deadline are left out.
+func (p *Policy) Plan() Plan {
+	if p == nil {
+		p = &defaults
+	}
+	l := p.ledger(p.MaxElapsed >= 0, orDefault(p.MaxElapsed, 30*time.Second))
+	n := p.attempts()
+	if n == 0 {
+		n = 32
+	}
+	var plan Plan
+	var early, late schedule
+	for i := range n {
+		a := Planned{Attempt: i + 1, Earliest: early.at, Latest: late.at}
+		if i > 0 {
+			a.Window = p.Backoff.Window(i - 1)
+		}
+		switch {
+		case i == 0 || l.fits(late.at):
+			a.Fits = AlwaysFits
+		case l.fits(early.at):
+			a.Fits = MayFit
+		}
+		plan = append(plan, a)
+
+		takes := max(0, l.left()-late.at)
+		if p.AttemptTimeout > 0 {
+			takes = min(takes, p.AttemptTimeout)
+		}
+		early.next(&p.Backoff, i, 0, 0)
+		late.next(&p.Backoff, i, takes, 1)
+	}
+	return plan
+}
+
+// String is a table, a line for each attempt.
+func (p Plan) String() string {
+	var b strings.Builder
+	b.WriteString("attempt  window  earliest  latest  fits\n")
+	for _, a := range p {
+		latest := "any"
+		if a.Latest < math.MaxInt64 {
+			latest = a.Latest.String()
+		}
+		fmt.Fprintf(&b, "%7d  %6v  %8v  %6v  %v\n", a.Attempt, a.Window, a.Earliest, latest, a.Fits)
+	}
+	b.WriteString("hints and the gate are left out\n")
+	return b.String()
+}
+
+// schedule walks along the starts of attempts.
+type schedule struct{ at, previous time.Duration }
+
+// next goes from the start of the attempt before retry n to that of retry n.
+func (s *schedule) next(b *Backoff, n int, takes time.Duration, draw float64) {
+	end := saturatingAdd(s.at, takes)
+	s.previous = b.Wait(Step{Retry: n, Previous: s.previous, Elapsed: end, Draw: draw})
+	s.at = saturatingAdd(end, s.previous)
+}
+
+// plain reports whether nothing but a deadline in ctx, or an operation around, needs to be
+// set up before attempt 1.
+func (p *Policy) plain() bool {
+	return p.MaxElapsed < 0 && p.AttemptTimeout <= 0 && !p.watched()
+}
+
+// alone reports whether ctx is alive, has no deadline, and is in no operation.
+func alone(ctx context.Context) bool {
+	if _, ok := ctx.Deadline(); ok || ctx.Err() != nil {
+		return false
+	}
+	return enclosing(ctx) == nil
+}
+
+// loop is the one loop. Its first turn begins before attempt 1, where err is
+// nil, or after one that has failed.
+func loop[T any](ctx context.Context, p *Policy, op func(context.Context) (T, error), o *operation, v T, err error) (T, error) {
+	defer o.end(ctx, p)
+	for err == nil || o.again(ctx, p, err) {
+		attempt := o.enter(ctx, p)
+		if attempt == nil {
+			break
+		}
+		v, err = op(attempt)
+		if err == nil {
+			o.succeed(ctx, p)
+			return v, nil
+		}
+	}
+	return v, o.failure
+}
+
+// operation is one call of Do: what its first attempt needs, in one small
+// allocation. The rest is made when that attempt has failed, or at once where
+// someone watches or brings a clock of his own.
+type operation struct {
+	*course
+	around   enclosure
+	first    timedAttempt
+	ending   *deadline.Context // of the current attempt; nil: none
+	attempts int               // begun
+	tick     time.Duration     // the start, on the real clock
+	limit    time.Duration     // from the start to the deadline
+	bounded  bool              // there is one
+	ctxLimit bool              // it is that of the caller's ctx
+	late     bool              // the clock was first read at the end of attempt 1
+	success  bool
+}
+
+// course is what an operation goes through. Only the goroutine of its loop
+// touches it.
+type course struct {
+	ledger
+	max     int        // attempts allowed; <=0: unlimited
+	further []attempt  // contexts to come
+	spare   [4]attempt // for the first of them
+
+	began    time.Duration // elapsed when the attempt began
+	start    time.Time     // then, for records
+	timeout  time.Duration // what the attempt was given; 0: no limit
+	previous time.Duration // own wait
+	wait     time.Duration // to sleep
+	cost     float64       // of the last retry
+	reserved bool          // a retry is taken and not yet sent
+	charged  bool          // and the budget has been charged for it
+
+	unknown bool // the outcome
+	last    error
+	retryAt time.Time
+	records []Record // the last Keep; a ring once full
+	oldest  int      // of the ring
+	failure *Error
+	timer   *time.Timer
+}
+
+// begin starts an operation: its deadline, its place among the operations
+// around it, and its clock.
+func begin(ctx context.Context, p *Policy) *operation {
+	o := new(operation)
+	o.around.parent = ctx
+	o.around.allowance.name, o.around.allowance.limit = p.Name, int64(p.attempts())-1
+	if p.MaxElapsed >= 0 {
+		o.bounded, o.limit = true, orDefault(p.MaxElapsed, 30*time.Second)
+	}
+	at, ok := ctx.Deadline()
+	if ok {
+		if left := time.Until(at); !o.bounded || left <= o.limit {
+			o.bounded, o.ctxLimit, o.limit = true, true, left
+		}
+	}
+	if outer := enclosing(ctx); outer != nil {
+		o.nest(outer, at)
+	}
+	if p.Clock == nil {
+		o.tick = deadline.Now()
+	}
+	if p.Clock != nil || p.watched() {
+		o.course = o.newCourse(p)
+	}
+	return o
+}
+
+// nest places o in the operation around it. at is the deadline of ctx.
+func (o *operation) nest(outer *attempt, at time.Time) {
+	if outer.around != nil {
+		o.around.allowance.outer = outer.around.allowance.open()
+	}
+	if owner := outer.owner(); owner != nil {
+		if theirs, _ := owner.deadline.Deadline(); theirs.Equal(at) {
+			o.around.owner = owner
+		}
+	}
+}
+
+// newCourse starts the clock where begin has read it.
+func (o *operation) newCourse(p *Policy) *course {
+	c := new(course)
+	c.ledger = p.ledger(o.bounded, o.limit)
+	c.max = p.attempts()
+	c.tick = o.tick
+	if p.Clock != nil {
+		c.now = p.Clock()
+	}
+	c.timeout, _ = o.budgeted(p, o.limit)
+	return c
+}
+
+// attempts resolves MaxAttempts; 0 is an unlimited number.
+func (p *Policy) attempts() int {
+	if p.MaxAttempts == 0 {
+		return 5
+	}
+	return max(0, p.MaxAttempts)
+}
+
+// ledger resolves the limits of time for an operation with limit to its
+// deadline.
+func (p *Policy) ledger(bounded bool, limit time.Duration) ledger {
+	l := ledger{bounded: bounded, limit: limit, least: max(0, p.MinTimeout)}
+	if p.MinTimeout == 0 {
+		l.least = max(0, p.AttemptTimeout)
+		if bounded {
+			l.least = min(l.least, max(0, limit/2))
+		}
+	}
+	return l
+}
+
+// budgeted returns what an attempt is given of the time left, and whether
+// that is its own timeout. 0: there is no limit.
+func (o *operation) budgeted(p *Policy, left time.Duration) (timeout time.Duration, own bool) {
+	if p.AttemptTimeout > 0 && (!o.bounded || p.AttemptTimeout < left) {
+		return p.AttemptTimeout, true
+	}
+	if o.bounded {
+		return left, false
+	}
+	return 0, false
+}
+
+// enter admits the next attempt as the clock now is, and returns its context;
+// nil: the operation has ended.
+func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
+	if f := ended(ctx); f != nil {
+		return o.stop(ctx, p, f)
+	}
+	left := o.limit
+	if o.course != nil {
+		left = o.left()
+	}
+	if o.bounded && left <= 0 || o.attempts > 0 && !o.fits(0) {
+		return o.stop(ctx, p, o.missed(0))
+	}
+	o.attempts++
+	timeout, own := o.budgeted(p, left)
+	if o.course != nil {
+		o.reserved, o.charged = false, false
+		o.began, o.timeout = o.elapsed, timeout
+		if p.watched() {
+			o.start = o.clock(p)
+		}
+	}
+	return o.attach(ctx, p, timeout, own)
+}
+
+// attach makes the context of the attempt: its deadline and the operation.
+// Attempt 1 of an operation without either gets the caller's as it is.
+func (o *operation) attach(ctx context.Context, p *Policy, timeout time.Duration, own bool) context.Context {
+	if timeout == 0 && o.attempts == 1 && o.around.allowance.outer == nil {
+		return ctx
+	}
+	t := &o.first
+	if o.attempts > 1 {
+		if timeout == 0 || p.shares() {
+			a := o.another()
+			a.around, a.number = &o.around, o.attempts
+			return a
+		}
+		t = new(timedAttempt)
+	}
+	t.around, t.number = &o.around, o.attempts
+	if timeout > 0 {
+		now := o.tick
+		if o.course != nil {
+			now = o.course.tick
+		}
+		if p.Clock != nil {
+			now = deadline.Now()
+		}
+		t.deadline.Init(ctx, saturatingAdd(now, timeout), o.ctxLimit && !own && p.Clock == nil)
+		t.timed, t.owns = t, own
+		o.ending = &t.deadline
+		if p.shares() {
+			o.around.parent = &t.deadline
+		}
+	}
+	return &t.attempt
+}
+
+// shares reports whether one deadline serves all attempts. With an injected
+// clock it does not: what is left on it can be anything by the next attempt.
+func (p *Policy) shares() bool { return p.AttemptTimeout <= 0 && p.Clock == nil }
+
+// another returns the context of a further attempt. They are made a few at a
+// time, and none is used twice: an op may hold on to one.
+func (o *operation) another() *attempt {
+	if len(o.further) == 0 {
+		if o.attempts <= 2 {
+			o.further = o.spare[:]
+		} else {
+			o.further = make([]attempt, len(o.spare))
+		}
+	}
+	a := &o.further[0]
+	o.further = o.further[1:]
+	return a
+}
+
+// again decides what follows the failure of an attempt and, where that is a
+// retry, waits for it.
+func (o *operation) again(ctx context.Context, p *Policy, err error) bool {
+	return o.decide(ctx, p, err) && o.pause(ctx, p)
+}
+
+// decide settles whether a retry follows, and after which wait.
+func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
+	if o.course == nil {
+		o.course = o.newCourse(p)
+	}
+	o.read(p.Clock, 0)
+	o.last = err
+	r := o.record(p)
+	r.Err, r.Duration, r.Timeout, r.Start = err, o.elapsed-o.began, o.timeout, o.start
+
+	v, inner := o.judge(p, err)
+	if o.ending != nil && !p.shares() {
+		o.ending.End()
+	}
+	r.Class, r.Effect, r.Hint = v.Class, v.Effect, v.After
+	o.retryAt = time.Time{}
+	if r.Hint > 0 {
+		o.retryAt = later(o.clock(p), r.Hint)
+	}
+
+	f := o.refuse(ctx, p, &r, inner)
+	if p.Budget != nil && o.attempts > 1 && definite(err, v) {
+		p.Budget.Earn(ctx, o.cost)
+	}
+	if f != nil {
+		return o.fail(ctx, p, &r, f)
+	}
+	r.Decision = Retrying
+	o.wait, o.previous = r.Wait, r.OwnWait
+	o.observe(ctx, p, &r)
+	return true
+}
+
+// judge classifies err. Where it is an inner loop's, and no mark or rule of
+// the caller's says otherwise, that error is returned too.
+func (o *operation) judge(p *Policy, err error) (v Verdict, inner *Error) {
+	v = classify(err, p.Classify)
+	if v.Class == ClassUnclassified && o.expired() {
+		v.Class = ClassUnknown
+	}
+	if v.Class == ClassPermanent && !marked(err) {
+		if e, ok := innerLoop(err); ok {
+			inner, _ = e.(*Error)
+		}
+	}
+	if inner != nil && inner.owner != nil && &inner.owner.deadline == o.ending {
+		// This attempt's own timeout ended the loop inside it.
+		v.Class, inner = ClassTransient, nil
+		if errors.Is(err, ErrUnknownOutcome) {
+			v.Class = ClassUnknown
+		}
+	}
+	if p.Effect != Unstated {
+		v.Effect = p.Effect
+	}
+	return v, inner
+}
+
+// expired reports whether the attempt's own deadline has passed, on the
+// operation's clock or the real one.
+func (o *operation) expired() bool {
+	return o.timeout > 0 && (o.elapsed-o.began >= o.timeout || o.ending.Err() == context.DeadlineExceeded)
+}
+
+// refuse returns why no retry follows the attempt of r, or nil. It fills in
+// what it draws. Its order is that of the reasons: what is cheapest to say and
+// truest comes first, and what spends comes last.
+func (o *operation) refuse(ctx context.Context, p *Policy, r *Record, inner *Error) *Error {
+	f := ended(ctx)
+	if inner != nil && !inner.RetryAt.IsZero() {
+		o.retryAt = inner.RetryAt
+	}
+	if r.Effect != ReadOnly && (r.Class == ClassUnknown || r.Class == ClassUnclassified && f != nil) ||
+		inner != nil && inner.unknown {
+		o.unknown = true
+	}
+	if f != nil {
+		return f
+	}
+	if inner != nil {
+		return &Error{Reason: inner.Reason, inner: true, owner: inner.owner}
+	}
+	switch r.Class {
+	case ClassTransient, ClassThrottled:
+	case ClassPermanent:
+		return &Error{Reason: ErrPermanent}
+	case ClassSuspended:
+		return &Error{Reason: ErrSuspended, hint: r.Hint}
+	case ClassUnknown:
+		if r.Effect != Idempotent && r.Effect != ReadOnly {
+			return &Error{Reason: ErrUnknownOutcome}
+		}
+	default:
+		return &Error{Reason: ErrUnclassified}
+	}
+	if o.attemptsLeft() == 0 {
+		return &Error{Reason: ErrAttempts}
+	}
+	if by := o.around.allowance.take(); by != nil {
+		return &Error{Reason: ErrAttempts, shared: true, spender: by.name}
+	}
+	o.reserved = true
+	if most := orDefault(p.MaxHint, 60*time.Second); most >= 0 && r.Hint > most {
+		return &Error{Reason: ErrHint, hint: r.Hint, maxHint: most}
+	}
+	o.draw(p, r)
+	if !o.fits(r.Wait) {
+		return o.missed(r.Wait)
+	}
+	if p.Budget != nil {
+		cost, err := p.Budget.Spend(ctx, Verdict{r.Class, r.Hint, r.Effect}, 1)
+		if err != nil {
+			return &Error{Reason: ErrBudget, also: err}
+		}
+		o.cost, o.charged = cost, true
+	}
+	return nil
+}
+
+// draw fills in the own wait, the spread and the wait of r.
+func (o *operation) draw(p *Policy, r *Record) {
+	b := &p.Backoff
+	if r.Class == ClassThrottled && !isZero(&p.Throttle) {
+		b = &p.Throttle
+	}
+	draw := p.Rand
+	if draw == nil {
+		draw = rand.Float64
+	}
+	n := o.attempts - 1
+	r.Draw = unit(draw())
+	r.Window = b.Window(n)
+	r.OwnWait = b.Wait(Step{Retry: n, Previous: o.previous, Elapsed: o.elapsed, Draw: r.Draw})
+	r.Wait = r.OwnWait
+	if r.Hint > 0 {
+		if p.Spread >= 0 {
+			width := orDefault(p.Spread, max(time.Second, r.Hint/10))
+			width = max(0, min(width, o.room()-r.Hint))
+			r.Spread = FullJitter(Step{Window: width, Draw: draw()})
+		}
+		r.Wait = max(r.OwnWait, saturatingAdd(r.Hint, r.Spread))
+	}
+}
+
+// pause sleeps the wait.
+func (o *operation) pause(ctx context.Context, p *Policy) bool {
+	if err := o.sleep(ctx, p.Sleep); err != nil {
+		o.read(p.Clock, 0)
+		f := ended(ctx)
+		if f == nil {
+			f = &Error{Reason: ErrCanceled, also: err}
+		}
+		o.stop(ctx, p, f)
+		return false
+	}
+	o.read(p.Clock, o.wait)
+	return true
+}
+
+// sleep uses one timer for all waits of the operation. Its frame is small: a
+// goroutine that sleeps in it fits the smallest stack.
+func (o *operation) sleep(ctx context.Context, sleep func(context.Context, time.Duration) error) error {
+	if sleep != nil {
+		return sleep(ctx, o.wait)
+	}
+	done := ctx.Done()
+	if done == nil {
+		time.Sleep(o.wait)
+		return nil
+	}
+	if o.timer == nil {
+		o.timer = time.NewTimer(o.wait)
+	} else {
+		o.timer.Reset(o.wait)
+	}
+	select {
+	case <-o.timer.C:
+		return nil
+	case <-done:
+		o.timer.Stop()
+		return ctx.Err()
+	}
+}
+
+// succeed settles an attempt that returned no error.
+func (o *operation) succeed(ctx context.Context, p *Policy) {
+	o.success = true
+	if p.Budget != nil {
+		p.Budget.Earn(ctx, o.cost)
+	}
+	if p.Observe != nil {
+		o.read(p.Clock, 0)
+		r := o.record(p)
+		r.Duration, r.Timeout, r.Start = o.elapsed-o.began, o.timeout, o.start
+		r.Effect, r.Decision = p.Effect, Succeeded
+		p.Observe(ctx, r)
+	}
+}
+
+// stop ends the operation between attempts.
+func (o *operation) stop(ctx context.Context, p *Policy, f *Error) context.Context {
+	if o.course == nil {
+		o.course = o.newCourse(p)
+	}
+	r := o.record(p)
+	r.Start, r.Effect = o.clock(p), p.Effect
+	o.fail(ctx, p, &r, f)
+	return nil
+}
+
+// fail ends the operation with f, whose reason and detail are set.
+func (o *operation) fail(ctx context.Context, p *Policy, r *Record, f *Error) bool {
+	o.release(ctx, p)
+	r.Decision, r.Reason = GaveUp, f.Reason
+	o.observe(ctx, p, r)
+
+	f.Operation, f.Attempts, f.Elapsed, f.late = p.Name, o.attempts, o.elapsed, o.late
+	f.RetryAt, f.Last, f.unknown = o.retryAt, o.last, o.unknown
+	f.Records = append(o.records[o.oldest:], o.records[:o.oldest]...)
+	if f.Reason == ErrDeadline && !f.inner && (o.ctxLimit || f.cause != nil) {
+		f.owner = o.around.owner
+	}
+	o.failure = f
+	return false
+}
+
+// release gives back the retry that was reserved and is not sent.
+func (o *operation) release(ctx context.Context, p *Policy) {
+	if o.course == nil || !o.reserved {
+		return
+	}
+	o.reserved = false
+	o.around.allowance.give(1, nil)
+	if o.charged {
+		o.charged = false
+		p.Budget.Return(ctx, o.cost)
+	}
+}
+
+// end runs however the operation ends, by a panic too.
+func (o *operation) end(ctx context.Context, p *Policy) {
+	if o.ending != nil {
+		o.ending.End()
+	}
+	defer o.around.allowance.close(o.success)
+	o.release(ctx, p)
+}
+
+// ended returns the error of an operation whose ctx is done, else nil.
+func ended(ctx context.Context) *Error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	f := &Error{Reason: ErrCanceled, also: err, cause: context.Cause(ctx)}
+	if errors.Is(err, context.DeadlineExceeded) {
+		f.Reason, f.miss = ErrDeadline, -1
+	}
+	return f
+}
+
+// missed returns the error of an operation whose next attempt does not fit
+// after wait.
+func (o *operation) missed(wait time.Duration) *Error {
+	f := &Error{Reason: ErrDeadline, miss: -1}
+	if o.course != nil && o.left() > 0 {
+		f.least = o.least
+		f.miss = saturatingAdd(wait, o.least) - o.left()
+	}
+	return f
+}
+
+// clock returns what the operation's clock shows; an injected one is not read
+// again.
+func (o *operation) clock(p *Policy) time.Time {
+	if p.Clock != nil {
+		return o.now
+	}
+	return time.Now()
+}
+
+// watched reports whether anyone will see records.
+func (p *Policy) watched() bool { return p.Observe != nil || p.Keep > 0 }
+
+// attemptsLeft returns how many attempts MaxAttempts leaves, -1 for an
+// unlimited number.
+func (o *operation) attemptsLeft() int {
+	if o.max <= 0 {
+		return -1
+	}
+	return max(0, o.max-o.attempts)
+}
+
+// record begins a record of the attempt last begun.
+func (o *operation) record(p *Policy) Record {
+	r := Record{Operation: p.Name, Attempt: o.attempts, Elapsed: o.elapsed, TimeLeft: -1, AttemptsLeft: o.attemptsLeft()}
+	if o.bounded {
+		r.TimeLeft = o.left()
+	}
+	if shared := o.around.allowance.left(); r.AttemptsLeft < 0 || int64(r.AttemptsLeft) > shared {
+		r.AttemptsLeft = -1
+		if shared < math.MaxInt {
+			r.AttemptsLeft = int(shared)
+		}
+	}
+	return r
+}
+
+// observe shows r to whoever watches.
+func (o *operation) observe(ctx context.Context, p *Policy, r *Record) {
+	if p.Keep > 0 {
+		if len(o.records) < p.Keep {
+			o.records = append(o.records, *r)
+		} else {
+			o.records[o.oldest] = *r
+			o.oldest = (o.oldest + 1) % p.Keep
+		}
+	}
+	if p.Observe != nil {
+		p.Observe(ctx, *r)
+	}
+}
+
+// later returns t+d, or the last time that there is.
+func later(t time.Time, d time.Duration) time.Time {
+	if u := t.Add(d); !u.Before(t) {
+		return u
+	}
+	return t
+}
+
+// orDefault resolves a field of which zero means the default.
+func orDefault(d, byDefault time.Duration) time.Duration {
+	if d == 0 {
+		return byDefault
+	}
+	return d
+}
+
+// isZero reports whether no field of b is set.
+func isZero(b *Backoff) bool {
+	return b.Base == 0 && b.Cap == 0 && b.Multiplier == 0 && b.Jitter == nil
+}
