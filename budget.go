@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-3d0f8764/retry/internal/deadline"
+	"github.com/seed-3d0f8764/retry/internal/wire"
 )
 
 // Budget is shared by operations that use one service: their retries spend
@@ -173,7 +174,14 @@ func (a *allowance) open() *allowance {
 type enclosure struct {
 	parent    context.Context // of the attempts: the caller's, or the deadline that they share
 	allowance allowance
+	sends     atomic.Int64  // requests on the wire, as far as transports tell
 	owner     *timedAttempt // the enclosing attempt whose own timeout is the deadline of the caller's ctx; nil: nobody's
+}
+
+// Sent counts a request on the wire, here and in the operations around.
+func (e *enclosure) Sent() {
+	e.sends.Add(1)
+	wire.Sent(e.parent)
 }
 
 // attempt is the context of one attempt.
@@ -203,8 +211,13 @@ func (a *attempt) Err() error                  { return a.base().Err() }
 
 // Value finds the attempt itself, then what the caller's ctx has.
 func (a *attempt) Value(key any) any {
-	if _, ok := key.(attemptKey); ok {
+	switch key.(type) {
+	case attemptKey:
 		return a
+	case wire.Key:
+		if a.around != nil {
+			return a.around
+		}
 	}
 	return a.base().Value(key)
 }

@@ -147,9 +147,10 @@ func (e *StatusError) effect() Effect {
 }
 
 // MethodEffect returns the effect of an HTTP method as RFC 9110 9.2 defines it
-// (QUERY: RFC 10008): ReadOnly for the safe methods GET, HEAD, OPTIONS, TRACE
-// and QUERY, and for "", which net/http sends as GET; Idempotent for PUT and
-// DELETE; else Mutation. Methods are case-sensitive: "get" is a Mutation.
+// (QUERY: the IETF's "The HTTP QUERY Method"): ReadOnly for the safe methods
+// GET, HEAD, OPTIONS, TRACE and QUERY, and for "", which net/http sends as GET;
+// Idempotent for PUT and DELETE; else Mutation. Methods are case-sensitive (RFC
+// 9110 9.1): "get" is a Mutation.
 func MethodEffect(method string) Effect {
 	switch method {
 	case "GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "":

@@ -26,6 +26,7 @@ type Record struct {
 	Start     time.Time     // of the attempt, on the operation's clock
 	Duration  time.Duration // of the attempt
 	Timeout   time.Duration // what the attempt was given; 0: no limit
+	Sends     int           // requests that went out on the wire in it, where the transport can say (httpretry); else 0
 
 	Err    error  // nil on success
 	Class  Class  // of Err
@@ -95,6 +96,9 @@ func (r Record) LogValue() slog.Value {
 	attrs = append(attrs, slog.Duration("elapsed", r.Elapsed))
 	if r.TimeLeft >= 0 {
 		attrs = append(attrs, slog.Duration("time_left", r.TimeLeft))
+	}
+	if r.Sends > 0 {
+		attrs = append(attrs, slog.Int("sends", r.Sends))
 	}
 	if r.AttemptsLeft >= 0 {
 		attrs = append(attrs, slog.Int("attempts_left", r.AttemptsLeft))

@@ -331,6 +331,7 @@ type course struct {
 	began    time.Duration // elapsed when the attempt began
 	start    time.Time     // then, for records
 	timeout  time.Duration // what the attempt was given; 0: no limit
+	sent     int64         // requests before the attempt
 	previous time.Duration // own wait
 	wait     time.Duration // to sleep
 	cost     float64       // of the last retry
@@ -448,7 +449,7 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 	timeout, own := o.budgeted(p, left)
 	if o.course != nil {
 		o.reserved, o.charged = false, false
-		o.began, o.timeout = o.elapsed, timeout
+		o.began, o.timeout, o.sent = o.elapsed, timeout, o.around.sends.Load()
 		if p.watched() {
 			o.start = o.clock(p)
 		}
@@ -457,9 +458,10 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 }
 
 // attach makes the context of the attempt: its deadline and the operation.
-// Attempt 1 of an operation without either gets the caller's as it is.
+// Attempt 1 of an operation without either, that nobody watches, gets the
+// caller's as it is.
 func (o *operation) attach(ctx context.Context, p *Policy, timeout time.Duration, own bool) context.Context {
-	if timeout == 0 && o.attempts == 1 && o.around.allowance.outer == nil {
+	if timeout == 0 && o.attempts == 1 && o.around.allowance.outer == nil && !p.watched() {
 		return ctx
 	}
 	t := &o.first
@@ -523,7 +525,8 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	o.read(p.Clock, 0)
 	o.last = err
 	r := o.record(p)
-	r.Err, r.Duration, r.Timeout, r.Start = err, o.elapsed-o.began, o.timeout, o.start
+	r.Err = err
+	o.fill(&r)
 
 	v, inner := o.judge(p, err)
 	if o.ending != nil && !p.shares() {
@@ -708,7 +711,7 @@ func (o *operation) succeed(ctx context.Context, p *Policy) {
 	if p.Observe != nil {
 		o.read(p.Clock, 0)
 		r := o.record(p)
-		r.Duration, r.Timeout, r.Start = o.elapsed-o.began, o.timeout, o.start
+		o.fill(&r)
 		r.Effect, r.Decision = p.Effect, Succeeded
 		p.Observe(ctx, r)
 	}
@@ -821,6 +824,12 @@ func (o *operation) record(p *Policy) Record {
 		}
 	}
 	return r
+}
+
+// fill adds what is known of an attempt that has ended.
+func (o *operation) fill(r *Record) {
+	r.Start, r.Duration, r.Timeout = o.start, o.elapsed-o.began, o.timeout
+	r.Sends = int(o.around.sends.Load() - o.sent)
 }
 
 // observe shows r to whoever watches.
