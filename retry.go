@@ -316,6 +316,7 @@ type operation struct {
 	limit    time.Duration     // from the start to the deadline
 	bounded  bool              // there is one
 	ctxLimit bool              // it is that of the caller's ctx
+	nested   bool              // ctx belongs to an attempt of another operation
 	late     bool              // the clock was first read at the end of attempt 1
 	success  bool
 }
@@ -363,6 +364,7 @@ func begin(ctx context.Context, p *Policy) *operation {
 		}
 	}
 	if outer := enclosing(ctx); outer != nil {
+		o.nested = true
 		o.nest(outer, at)
 	}
 	if p.Clock == nil {
@@ -461,7 +463,7 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 // Attempt 1 of an operation without either, that nobody watches, gets the
 // caller's as it is.
 func (o *operation) attach(ctx context.Context, p *Policy, timeout time.Duration, own bool) context.Context {
-	if timeout == 0 && o.attempts == 1 && o.around.allowance.outer == nil && !p.watched() {
+	if timeout == 0 && o.attempts == 1 && !o.nested && !p.watched() {
 		return ctx
 	}
 	t := &o.first
@@ -564,8 +566,13 @@ func (o *operation) judge(p *Policy, err error) (v Verdict, inner *Error) {
 		}
 	}
 	if inner != nil && inner.owner != nil && &inner.owner.deadline == o.ending {
-		// This attempt's own timeout ended the loop inside it.
-		v.Class, inner = ClassTransient, nil
+		// This attempt's own timeout ended the loop inside it; what the
+		// server asked that one for still holds.
+		v.Class = ClassTransient
+		if !inner.RetryAt.IsZero() {
+			v.After = max(v.After, inner.RetryAt.Sub(o.clock(p)))
+		}
+		inner = nil
 		if errors.Is(err, ErrUnknownOutcome) {
 			v.Class = ClassUnknown
 		}

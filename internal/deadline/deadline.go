@@ -113,8 +113,7 @@ func (c *Context) standard() *child {
 		if old != nil && old != &ended {
 			return old
 		}
-		at, _ := c.Deadline()
-		ctx, cancel := context.WithDeadline(c.parent, at)
+		ctx, cancel := c.derive()
 		if old == &ended {
 			cancel()
 		}
@@ -124,4 +123,14 @@ func (c *Context) standard() *child {
 		}
 		cancel()
 	}
+}
+
+// derive makes the child. A deadline that is the parent's gets no timer of its
+// own: the two would race, and the parent's has the cause.
+func (c *Context) derive() (context.Context, context.CancelFunc) {
+	at, _ := c.Deadline()
+	if d, ok := c.parent.Deadline(); ok && !d.After(at) {
+		return context.WithCancel(c.parent)
+	}
+	return context.WithDeadline(c.parent, at)
 }
