@@ -86,6 +86,9 @@ type Verdict struct {
 //
 //	func venue(err error) retry.Verdict {
 //		v := retry.Classify(err)
+//		if _, inner := errors.AsType[*retry.Error](err); inner {
+//			return v // see below
+//		}
 //		if s, ok := errors.AsType[*retry.StatusError](err); ok && s.Code == 403 {
 //			v.Class, v.After = retry.ClassSuspended, max(v.After, 10*time.Minute)
 //		}
@@ -99,6 +102,10 @@ type Verdict struct {
 //		}
 //		return v
 //	}
+//
+// The error of a loop inside op is an [*Error], and errors.AsType reaches what
+// that one's last attempt returned. Leave Classify's verdict on it alone, unless
+// you mean to repeat what that loop has given up.
 //
 // Let the class follow from what is proven alone. A server's Retry-After says
 // when, never whether: it belongs in After, and gives no reason to repeat a

@@ -1,3 +1,47 @@
+// Package retry repeats calls that failed: only where that is safe, not before
+// the server permits it, and within the attempts and the time that are left.
+//
+//	name, err := retry.Do(ctx, nil, func(ctx context.Context) (string, error) {
+//		resp, err := get(ctx, "https://api.example/users/7")
+//		if err != nil {
+//			return "", err
+//		}
+//		defer resp.Body.Close()
+//		if resp.StatusCode != 200 {
+//			return "", &retry.StatusError{Method: "GET", Code: resp.StatusCode}
+//		}
+//		return readName(resp.Body)
+//	})
+//
+// # What is repeated
+//
+// A failure's [Class] says what it proves, an [Effect] what the operation can
+// change. What is transient or throttled was not applied and is repeated; what
+// may have been applied, if it is Idempotent or ReadOnly; nothing else is.
+// [Classify] has the rules. Marks ([Permanent], …) and a [Classifier] add yours.
+//
+// # How long it waits
+//
+// [Backoff] draws the own wait, by default between 0 and 200ms, 400ms, 800ms
+// and so on up to 30s. A server's hint is a minimum: it is never shortened, and
+// spread is added so that those who got the same hint part.
+//
+// # When it stops
+//
+// By default after 5 attempts, at a deadline in 30 seconds or at that of ctx, and
+// at once where a hint is longer than 60 seconds. Whether the next attempt fits
+// is asked before the wait, and again after it. The [Error] has the reason.
+//
+// # Sharing
+//
+// A [Policy] is plain data and may be shared. Loops nested in an operation share
+// its retries, so that they do not multiply, unless [Detach] parts them. A
+// [Budget] limits the retries of all operations that share it.
+//
+// # Testing
+//
+// With a Clock, Rand and Sleep in its Policy an operation is exact and takes no
+// time. In a testing/synctest bubble the real ones do as well.
 package retry
 
 import (
@@ -207,17 +251,18 @@ func (f Fit) String() string {
 	return fmt.Sprintf("Fit(%d)", uint8(f))
 }
 
-// Plan lists the attempts of an operation under p, for an unlimited number
-// the first 32, as if all before each had failed. It sleeps and draws
-// nothing: the least and the most of a wait are what the strategy makes of
-// the draws 0 and 1. At most, an attempt takes its timeout, or all that is
-// left without one. Hints, the gate, Throttle and a ctx's deadline are left out.
+// Plan lists the attempts of an operation under p, as if all before each had
+// failed: up to the first that never fits, 1,000 at most, and of an unlimited
+// number the first 32. It sleeps and draws nothing: the least and the most of
+// a wait are what the strategy makes of the draws 0 and 1. At most, an attempt
+// takes its timeout, or all that is left without one. Hints, the gate, Throttle and a
+// ctx's deadline are left out.
 func (p *Policy) Plan() Plan {
 	if p == nil {
 		p = &defaults
 	}
 	l := p.ledger(p.MaxElapsed >= 0, orDefault(p.MaxElapsed, 30*time.Second))
-	n := p.attempts()
+	n := min(p.attempts(), 1000)
 	if n == 0 {
 		n = 32
 	}
@@ -235,6 +280,9 @@ func (p *Policy) Plan() Plan {
 			a.Fits = MayFit
 		}
 		plan = append(plan, a)
+		if a.Fits == NeverFits {
+			break
+		}
 
 		takes := max(0, l.left()-late.at)
 		if p.AttemptTimeout > 0 {
@@ -577,8 +625,8 @@ func (o *operation) judge(p *Policy, err error) (v Verdict, inner *Error) {
 			v.Class = ClassUnknown
 		}
 	}
-	if p.Effect != Unstated {
-		v.Effect = p.Effect
+	if e := p.Effect.known(); e != Unstated {
+		v.Effect = e
 	}
 	return v, inner
 }
@@ -719,7 +767,7 @@ func (o *operation) succeed(ctx context.Context, p *Policy) {
 		o.read(p.Clock, 0)
 		r := o.record(p)
 		o.fill(&r)
-		r.Effect, r.Decision = p.Effect, Succeeded
+		r.Effect, r.Decision = p.Effect.known(), Succeeded
 		p.Observe(ctx, r)
 	}
 }
@@ -729,8 +777,9 @@ func (o *operation) stop(ctx context.Context, p *Policy, f *Error) context.Conte
 	if o.course == nil {
 		o.course = o.newCourse(p)
 	}
+	o.release(ctx, p)
 	r := o.record(p)
-	r.Start, r.Effect = o.clock(p), p.Effect
+	r.Start, r.Effect = o.clock(p), p.Effect.known()
 	o.fail(ctx, p, &r, f)
 	return nil
 }
@@ -824,7 +873,11 @@ func (o *operation) record(p *Policy) Record {
 	if o.bounded {
 		r.TimeLeft = o.left()
 	}
-	if shared := o.around.allowance.left(); r.AttemptsLeft < 0 || int64(r.AttemptsLeft) > shared {
+	shared := o.around.allowance.left()
+	if o.attempts == 0 && shared < math.MaxInt64 {
+		shared++ // attempt 1 is no retry
+	}
+	if r.AttemptsLeft < 0 || int64(r.AttemptsLeft) > shared {
 		r.AttemptsLeft = -1
 		if shared < math.MaxInt {
 			r.AttemptsLeft = int(shared)
