@@ -31,7 +31,7 @@ func (b Backoff) Wait(s Step) time.Duration {
 	base, limit, m := b.resolved()
 	s.Retry = max(0, s.Retry)
 	w := window(base, limit, m, uint(s.Retry))
-	if b.Jitter == nil {
+	if b.Jitter == nil { // the usual case: no Step to fill in
 		return FullJitter(Step{Window: w, Draw: s.Draw})
 	}
 	if base == 0 {
@@ -45,8 +45,8 @@ func (b Backoff) Wait(s Step) time.Duration {
 	return min(max(0, b.Jitter(s)), limit)
 }
 
-// resolved are the numeric fields in force: 0 <= base <= limit, and base is 0 only where Base is
-// negative. What m is where Multiplier is nonsense, grow says.
+// resolved are the fields with their defaults: 0 <= base <= limit, and base is 0 only where Base is
+// negative. An m that is no growth is left to grow.
 func (b Backoff) resolved() (base, limit time.Duration, m float64) {
 	base, limit, m = b.Base, b.Cap, b.Multiplier
 	if base == 0 {
@@ -63,7 +63,8 @@ func (b Backoff) resolved() (base, limit time.Duration, m float64) {
 	return min(max(0, base), limit), limit, m
 }
 
-// window is min(limit, base*m^n) for 0 <= base <= limit, by a shift where m is 2.
+// window is min(limit, base*m^n) for 0 <= base <= limit: for the usual m a shift, and small enough to
+// be inlined.
 func window(base, limit time.Duration, m float64, n uint) time.Duration {
 	if m != 2 {
 		return grow(base, limit, m, n)

@@ -311,7 +311,7 @@ func marking(err error, class Class, after time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &mark{err, class, max(0, after)}
+	return &mark{err, class, after}
 }
 
 // classify is the loop's rule: a mark, else custom, else Classify.
@@ -383,7 +383,7 @@ type findings struct {
 type place struct {
 	within scope
 	effect Effect
-	late   bool // an ancestor in the same chain has timed out
+	late   bool // it, or what wraps it, has timed out
 }
 
 type scope uint8
@@ -392,7 +392,7 @@ const (
 	inRequest scope = 1 << iota // of a *url.Error: io.EOF is the lost end of an answer
 	inDial                      // of a connection that never stood: a timeout loses nothing
 	inUse                       // of a *net.OpError on a connection that stood
-	inLoop                      // of an inner loop's error: only hints and effects count
+	inLoop                      // of an inner loop's error: its marks do not count
 )
 
 // survey walks err's tree once, depth first, each error before what it wraps.
@@ -428,7 +428,6 @@ func (f *findings) verdict() Verdict {
 
 // walk visits the chain that starts at err, and what branches off its end.
 func (f *findings) walk(err error, p place) {
-	p.late = false
 	var branches []error
 	for err != nil && f.left > 0 && !isNilPointer(err) {
 		f.left--
@@ -478,7 +477,7 @@ func (f *findings) visit(err error, p *place) {
 	case interface{ As(any) bool }:
 		f.status(statusAs(e), p)
 	}
-	if p.within&inLoop == 0 && !f.network(err, p) {
+	if !f.network(err, p) {
 		f.failure(err, p)
 	}
 }
@@ -491,9 +490,6 @@ func (f *findings) status(e *StatusError, p *place) {
 	f.after = max(f.after, e.After)
 	if effect := e.effect(); effect != Unstated {
 		p.effect = effect // it knows better than the *url.Error around it
-	}
-	if p.within&inLoop != 0 {
-		return
 	}
 	c := ClassifyStatus(e.Code)
 	if !f.answered || f.class.provesUnapplied() && !c.provesUnapplied() {
@@ -637,7 +633,8 @@ func isNilPointer(err error) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// isToken reports whether s is a token of RFC 9110 5.6.2, as a method must be.
+// isToken reports whether s has only the characters of a token (RFC 9110
+// 5.6.2), which is what a method is.
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -646,7 +643,7 @@ func isToken(s string) bool {
 			return false
 		}
 	}
-	return s != ""
+	return true
 }
 
 // word returns the name of an enumeration's value, or type and number where it

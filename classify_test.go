@@ -75,6 +75,15 @@ type asOther struct{ error }
 func (e asOther) Unwrap() error { return e.error }
 func (e asOther) As(any) bool   { return false }
 
+// textError and numberError have the kinds of package syscall's errors.
+type textError string
+
+func (e textError) Error() string { return string(e) }
+
+type numberError uintptr
+
+func (e numberError) Error() string { return "a number" }
+
 // branches is a tree whose entries may be nil; errors.Join drops those.
 type branches []error
 
@@ -210,6 +219,8 @@ func TestDefaultClassifierRules(t *testing.T) {
 		{"short write", io.ErrShortWrite, unclassified},
 		{"errno without a rule", syscall.EINVAL, unclassified},
 		{"text is no evidence", errors.New("connection reset by peer"), unclassified},
+		{"nor is that of a type of one's own", textError("connection reset by peer"), unclassified},
+		{"nor is its number", numberError(10054), unclassified},
 		{"text is no evidence of a dial", errors.New("dial tcp: connection refused"), unclassified},
 
 		// Fault B66.
@@ -262,6 +273,9 @@ func TestDefaultClassifierRules(t *testing.T) {
 		{"dial: ETIMEDOUT", dial(os.NewSyscallError("connect", syscall.ETIMEDOUT)), transient},
 		{"dial: both families time out", dial(errors.Join(os.ErrDeadlineExceeded, os.ErrDeadlineExceeded)), transient},
 		{"refused, in a wrapper that asks", lateError{syscall.ECONNREFUSED}, transient},
+		{"look-up, in a wrapper that asks", lateError{busyDNS}, transient},
+		{"NXDOMAIN, in a wrapper that asks", lateError{absent}, permanent},
+		{"bad address, in a wrapper that asks", lateError{net.InvalidAddrError("x")}, permanent},
 		{"Op is exact", &net.OpError{Op: "Dial", Err: errors.New("x")}, unclassified},
 		{"accept", &net.OpError{Op: "accept", Err: errors.New("x")}, unclassified},
 		{"TLS alert", get(&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}), unclassified},
@@ -379,6 +393,8 @@ func TestEffectIsReadFromTheTree(t *testing.T) {
 		{"of two statuses", errors.Join(&retry.StatusError{Method: "GET", Code: 503}, keyed), retry.Idempotent},
 		{"of a status and another request", errors.Join(keyed, post(reset)), retry.Mutation},
 		{"of a request inside another", get(post(reset)), retry.Mutation},
+		{"the other way round", post(get(reset)), retry.Mutation},
+		{"a status in a tree", post(branches{keyed}), retry.Idempotent},
 		{"Unstated takes nothing away", errors.Join(get(reset), errors.New("x")), retry.ReadOnly},
 		{"around a tree", get(errors.Join(reset, errors.New("x"))), retry.ReadOnly},
 		{"around an empty tree", get(branches{}), retry.ReadOnly},
@@ -477,6 +493,8 @@ func TestHintIsTheLongestInTheTree(t *testing.T) {
 		{"mark, shorter", retry.Throttled(status(9), 5), retry.Verdict{Class: retry.ClassThrottled, After: 9}},
 		{"mark without", retry.Permanent(status(9)), retry.Verdict{Class: retry.ClassPermanent, After: 9}},
 		{"mark of a mark", retry.Suspended(retry.Throttled(io.EOF, 9), 5), retry.Verdict{Class: retry.ClassSuspended, After: 9}},
+		{"mark of a mark, longer", retry.Suspended(retry.Throttled(io.EOF, 5), 9), retry.Verdict{Class: retry.ClassSuspended, After: 9}},
+		{"before the mark", errors.Join(status(9), retry.Throttled(io.EOF, 5)), retry.Verdict{Class: retry.ClassThrottled, After: 9}},
 		{"beside the mark", errors.Join(retry.Transient(io.EOF), status(9)), retry.Verdict{Class: retry.ClassTransient, After: 9}},
 		{"mark, negative", retry.Throttled(io.EOF, -1), retry.Verdict{Class: retry.ClassThrottled}},
 		{"ban, negative", retry.Suspended(io.EOF, math.MinInt64), retry.Verdict{Class: retry.ClassSuspended}},
@@ -802,8 +820,13 @@ func TestLoopTakesNonsenseFromAClassifierSafely(t *testing.T) {
 		{Class: 6, Effect: retry.ReadOnly},
 		{Class: 255, Effect: retry.ReadOnly},
 	} {
-		calls, err := callsOf(t, retry.Policy{Classify: func(error) retry.Verdict { return v }}, io.EOF)
+		var seen []retry.Class
+		calls, err := callsOf(t, retry.Policy{
+			Classify: func(error) retry.Verdict { return v },
+			Observe:  func(_ context.Context, r retry.Record) { seen = append(seen, r.Class) },
+		}, io.EOF)
 		require.ErrorIs(t, err, retry.ErrUnclassified)
+		require.Equal(t, []retry.Class{retry.ClassUnclassified}, seen)
 		require.Equal(t, 1, calls)
 	}
 	for _, effect := range []retry.Effect{4, 255} {
@@ -907,6 +930,24 @@ func TestLoopEarnsOnADefiniteAnswer(t *testing.T) {
 		require.Equal(t, 2, calls, c.name)
 		require.Equal(t, c.earned, budget.earned, c.name)
 	}
+}
+
+func TestLoopTakesOverTheFirstInnerError(t *testing.T) {
+	first := &retry.Error{Reason: retry.ErrHint, Last: &retry.Error{Reason: retry.ErrDeadline}}
+	tree := fmt.Errorf("a: %w", errors.Join(io.EOF, first, &retry.Error{Reason: retry.ErrAttempts}))
+	for _, classify := range []retry.Classifier{nil, retry.Classify, retry.Always} {
+		calls, err := callsOf(t, retry.Policy{Classify: classify}, tree)
+		require.Equal(t, 1, calls)
+		outer, ok := errors.AsType[*retry.Error](err)
+		require.True(t, ok)
+		require.Equal(t, retry.ErrHint, outer.Reason)
+	}
+	calls, err := callsOf(t, retry.Policy{}, retry.Transient(tree))
+	require.NoError(t, err, "a mark around it outranks it")
+	require.Equal(t, 2, calls)
+	calls, err = callsOf(t, retry.Policy{Classify: func(error) retry.Verdict { return retry.Verdict{Class: retry.ClassTransient} }}, tree)
+	require.NoError(t, err, "the caller's rule may overrule it")
+	require.Equal(t, 2, calls)
 }
 
 // bodyError is what the doc of Classifier calls apiError.
