@@ -191,7 +191,7 @@ type Error struct {
 	cause   error         // context.Cause(ctx), where ctx ended it
 	miss    time.Duration // ErrDeadline: how far past the deadline the next would end; <0: it has passed
 	least   time.Duration // ErrDeadline: the MinTimeout in miss
-	hint    time.Duration // ErrHint, ErrSuspended
+	hint    time.Duration // ErrHint, ErrSuspended; ErrDeadline: what made the wait too long
 	maxHint time.Duration // ErrHint
 	shared  bool          // ErrAttempts: an allowance is spent, not MaxAttempts
 	spender string        // and the name of its operation
@@ -215,7 +215,7 @@ func (e *Error) Error() string {
 		b.WriteString("stopped")
 	}
 	if e.Attempts > 0 {
-		fmt.Fprintf(&b, " after %s in %v", count(e.Attempts, "attempt"), e.Elapsed)
+		fmt.Fprintf(&b, " after %s in %v", count(e.Attempts, "attempt"), legible(e.Elapsed))
 		if e.late && e.Attempts > 1 {
 			b.WriteString(" (from the end of the first)")
 		}
@@ -269,17 +269,23 @@ func (e *Error) why() string {
 }
 
 func (e *Error) whyDeadline() string {
-	switch {
-	case e.miss < 0 && e.cause != nil && e.cause != context.DeadlineExceeded:
-		return "the deadline has passed: " + redacted(e.cause)
-	case e.miss < 0:
+	if e.miss < 0 {
+		if e.cause != nil && e.cause != context.DeadlineExceeded {
+			return "the deadline has passed: " + redacted(e.cause)
+		}
 		return "the deadline has passed"
-	case e.least > 0:
-		return fmt.Sprintf("the next would end %v past the deadline", e.miss)
-	case e.miss == 0:
-		return "the next would start at the deadline"
 	}
-	return fmt.Sprintf("the next would start %v past the deadline", e.miss)
+	why := fmt.Sprintf("the next would start %v past the deadline", e.miss)
+	switch {
+	case e.least > 0:
+		why = fmt.Sprintf("the next would end %v past the deadline", e.miss)
+	case e.miss == 0:
+		why = "the next would start at the deadline"
+	}
+	if e.hint > 0 {
+		why = fmt.Sprintf("the server asks for %v: %s", e.hint, why)
+	}
+	return why
 }
 
 // Unwrap returns Last.
@@ -314,6 +320,17 @@ func count(n int, thing string) string {
 		return "1 " + thing
 	}
 	return strconv.Itoa(n) + " " + thing + "s"
+}
+
+// legible rounds d to what a person reads.
+func legible(d time.Duration) time.Duration {
+	switch {
+	case d >= time.Second:
+		return d.Round(time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(time.Microsecond)
+	}
+	return d
 }
 
 // typeOf names the innermost type of err's chain: that of a wrapper such as

@@ -680,7 +680,11 @@ func (o *operation) refuse(ctx context.Context, p *Policy, r *Record, inner *Err
 	}
 	o.draw(p, r)
 	if !o.fits(r.Wait) {
-		return o.missed(r.Wait)
+		f := o.missed(r.Wait)
+		if r.Hint > r.OwnWait {
+			f.hint = r.Hint
+		}
+		return f
 	}
 	if p.Budget != nil {
 		cost, err := p.Budget.Spend(ctx, Verdict{r.Class, r.Hint, r.Effect}, 1)
