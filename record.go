@@ -306,9 +306,15 @@ func (e *Error) Is(target error) bool {
 	return e.also != nil && errors.Is(e.also, target) || e.cause != nil && errors.Is(e.cause, target)
 }
 
-// As finds target in the errors that ended the operation beside Last.
+// As finds target in the chain of Last, then in the errors that ended the
+// operation beside it.
 func (e *Error) As(target any) bool {
-	return e.also != nil && errors.As(e.also, target) || e.cause != nil && errors.As(e.cause, target)
+	for _, err := range []error{e.Last, e.also, e.cause} {
+		if err != nil && errors.As(err, target) {
+			return true
+		}
+	}
+	return false
 }
 
 // loopError lets Classify know the error of a loop without knowing this type.
