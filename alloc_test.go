@@ -18,8 +18,7 @@ func noWait(context.Context, time.Duration) error { return nil }
 // First-attempt success: nothing is allocated without a deadline, once with
 // one. The caller's closure, which captures, stays on its stack.
 func TestFirstAttemptAllocations(t *testing.T) {
-	cancelable, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	cancelable := t.Context()
 	timed, cancelTimed := context.WithTimeout(context.Background(), time.Hour)
 	defer cancelTimed()
 	x := 1

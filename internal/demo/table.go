@@ -20,7 +20,6 @@ wait: what is slept, at least the hint; left: to the deadline, when the attempt 
 // table collects the records of one operation.
 type table struct {
 	records []retry.Record
-	origin  time.Time
 }
 
 // add is a Policy.Observe.
@@ -92,7 +91,7 @@ func short(d time.Duration) string { return d.Round(time.Millisecond).String() }
 func wrap(text, indent string, width int) string {
 	var b strings.Builder
 	line := indent
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if len(line)+1+len(word) > width && line != indent {
 			b.WriteString(line + "\n")
 			line = indent
