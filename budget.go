@@ -174,6 +174,7 @@ func (a *allowance) open() *allowance {
 type enclosure struct {
 	parent    context.Context // of the attempts: the caller's, or the deadline that they share
 	allowance allowance
+	watched   bool          // someone sees records
 	sends     atomic.Int64  // requests on the wire, as far as transports tell
 	owner     *timedAttempt // the enclosing attempt whose own timeout is the deadline of the caller's ctx; nil: nobody's
 }
@@ -215,7 +216,7 @@ func (a *attempt) Value(key any) any {
 	case attemptKey:
 		return a
 	case wire.Key:
-		if a.around != nil {
+		if a.around != nil && a.around.watched {
 			return a.around
 		}
 	}

@@ -400,7 +400,7 @@ type course struct {
 // around it, and its clock.
 func begin(ctx context.Context, p *Policy) *operation {
 	o := new(operation)
-	o.around.parent = ctx
+	o.around.parent, o.around.watched = ctx, p.watched()
 	o.around.allowance.name, o.around.allowance.limit = p.Name, int64(p.attempts())-1
 	if p.MaxElapsed >= 0 {
 		o.bounded, o.limit = true, orDefault(p.MaxElapsed, 30*time.Second)

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-3d0f8764/retry"
+	"github.com/seed-3d0f8764/retry/httpretry"
 )
 
 // server answers what the scene in play says.
@@ -61,8 +61,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "100.25 EUR")
 }
 
-// get is the op of every scene: one GET, whose status and Retry-After become an
-// error that package retry understands. The body is read inside op.
+// get is the op of every scene: one GET. httpretry.Check makes of its status and
+// Retry-After an error that package retry understands. The body is read inside op.
 func (s *server) get(ctx context.Context) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
@@ -73,10 +73,9 @@ func (s *server) get(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusOK {
-		after, _ := retry.ParseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
-		return "", &retry.StatusError{Method: http.MethodGet, Code: resp.StatusCode, After: after}
+	if err := httpretry.Check(resp); err != nil {
+		return "", err
 	}
+	body, err := io.ReadAll(resp.Body)
 	return string(body), err
 }

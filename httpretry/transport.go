@@ -1,0 +1,273 @@
+package httpretry
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/seed-3d0f8764/retry"
+	"github.com/seed-3d0f8764/retry/internal/wire"
+)
+
+// Transport is an [http.RoundTripper] that repeats what is safe to repeat, for
+// any [http.Client]:
+//
+//	client := &http.Client{Transport: &httpretry.Transport{}}
+//
+// What a request can change is read from its method, from an Idempotency-Key
+// or X-Idempotency-Key, or from [WithEffect], the later over the earlier. When
+// the loop gives up on a response, that response is returned with its body
+// unread and a nil error, as an http.RoundTripper must; [Check] makes the
+// error of it, and [Attempts] says how many were made. When it gives up
+// without a response the error is a [*retry.Error].
+//
+// AttemptTimeout and the deadline of the policy bound an attempt up to the
+// header of its response. After that only the request's own context bounds the
+// body: a download longer than both arrives whole.
+//
+// A request's body is repeated through GetBody. One without is sent once, and
+// what came of it returned.
+//
+// The zero value is ready for use. A Transport is read-only while in use and
+// safe for concurrent use if its functions are.
+type Transport struct {
+	// Base sends. nil: http.DefaultTransport.
+	Base http.RoundTripper
+	// Policy is that of each request. nil: the zero one. Its Effect is
+	// ignored: the request's own decides. Its Classify sees what Base
+	// returned and, where neither signal nor hook has decided, a
+	// *retry.StatusError.
+	Policy *retry.Policy
+	// Signals are those that the servers are believed. nil: RetryAfter;
+	// empty: none.
+	Signals []Signal
+	// Classify judges a response before its status does: see Checker.
+	Classify func(*http.Response) (retry.Verdict, bool)
+	// Key makes an Idempotency-Key for a request that has none and must not
+	// be repeated without, once for all its attempts; [NewKey] is one. A
+	// server that does not know such keys takes it for nothing, and may apply
+	// a repeated request twice: set it for those that do. nil: none is made.
+	Key func() string
+	// CoverBody lets AttemptTimeout and deadline cover the body, too.
+	CoverBody bool
+	// NoReplay stops net/http from repeating a request by itself where a
+	// kept-alive connection turns out to be dead. What was not written at all
+	// may still go out on another connection.
+	NoReplay bool
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := &call{t: t, req: req, request: req, effect: Effect(req), base: t.Base}
+	if c.base == nil {
+		c.base = http.DefaultTransport
+	}
+	var p retry.Policy
+	if t.Policy != nil {
+		p = *t.Policy
+	}
+	c.custom, c.sleeper = p.Classify, p.Sleep
+	if t.Key != nil && c.effect == retry.Mutation && !marked(req.Context()) {
+		c.addKey(t.Key())
+	}
+	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+		p.MaxAttempts = 1
+	}
+	p.Effect, p.Classify, p.Sleep = c.effect, c.classify, c.sleep
+
+	defer c.abandon()
+	resp, err := retry.Do(req.Context(), &p, c.attempt)
+	if err == nil {
+		return c.hand(resp, nil), nil
+	}
+	gaveUp, _ := errors.AsType[*retry.Error](err)
+	if c.open != nil {
+		return c.hand(c.open, gaveUp), nil
+	}
+	return nil, err
+}
+
+// call is one request with all its attempts.
+type call struct {
+	t       *Transport
+	base    http.RoundTripper
+	req     *http.Request // the caller's
+	request *http.Request // that with a key of ours
+	effect  retry.Effect
+	custom  retry.Classifier
+	sleeper func(context.Context, time.Duration) error
+
+	attempts int
+	open     *http.Response // of the last attempt, not yet drained
+	send     *sendContext   // under it
+	done     bool           // the response is the caller's
+}
+
+// addKey makes the request one that may be repeated.
+func (c *call) addKey(key string) {
+	if key == "" {
+		return
+	}
+	c.request = c.req.Clone(c.req.Context())
+	c.request.Header.Set("Idempotency-Key", key)
+	c.effect = retry.Idempotent
+}
+
+// attempt is the op of the loop. A response that is a failure stays open: it
+// is the caller's if the loop gives up, and drained if it goes on.
+func (c *call) attempt(ctx context.Context) (*http.Response, error) {
+	c.attempts++
+	c.send = &sendContext{attempt: ctx, caller: c.req.Context(), cover: c.t.CoverBody}
+	out := c.request.WithContext(c.trace(ctx, c.send))
+	if c.attempts > 1 && out.Body != nil && out.Body != http.NoBody {
+		body, err := out.GetBody()
+		if err != nil {
+			return nil, retry.Permanent(err)
+		}
+		out.Body = body
+	}
+	if c.t.NoReplay {
+		stopReplay(out)
+	}
+	resp, err := c.base.RoundTrip(out)
+	if err != nil {
+		c.send.release()
+		return nil, err
+	}
+	if resp == nil {
+		return nil, errors.New("httpretry: Base returned neither a response nor an error")
+	}
+	if resp.Body == nil {
+		resp.Body = http.NoBody
+	}
+	resp.Request = c.request
+	c.open = resp
+	j := judge(resp, c.t.Signals, c.t.Classify, c.now())
+	c.send.headerArrived()
+	if j.failed {
+		return resp, &failure{j}
+	}
+	return resp, nil
+}
+
+// now is what dates are measured against.
+func (c *call) now() time.Time {
+	if p := c.t.Policy; p != nil && p.Clock != nil {
+		return p.Clock()
+	}
+	return time.Now()
+}
+
+// failure is a response that is one.
+type failure struct{ judgement }
+
+func (f *failure) Error() string { return f.status.Error() }
+func (f *failure) Unwrap() error { return f.status }
+
+// classify is the loop's Classifier.
+func (c *call) classify(err error) retry.Verdict {
+	if f, ok := err.(*failure); ok {
+		if !f.marked && c.custom != nil {
+			return c.custom(f.status)
+		}
+		v := f.verdict()
+		if v.Class == retry.ClassUnknown && v.Effect == retry.Mutation && c.effect != retry.Mutation {
+			v.Class = retry.ClassUnclassified // the server has said no: not to be repeated, and nothing proven
+		}
+		return v
+	}
+	if refused(err) {
+		return retry.Verdict{Class: retry.ClassTransient}
+	}
+	if c.custom != nil {
+		return c.custom(err)
+	}
+	// As http.Client would wrap it: an io.EOF is the lost end of an answer.
+	return retry.Classify(&url.Error{Err: err})
+}
+
+// refused reports whether err says that an HTTP/2 server has not processed the
+// request: a stream refused (RFC 9113 8.7), or one beyond the last that a
+// GOAWAY names (6.8). net/http has no exported errors for them, only texts.
+func refused(err error) bool {
+	for range 100 {
+		if err == nil {
+			return false
+		}
+		text := err.Error()
+		if strings.HasPrefix(text, "stream error: stream ID ") && strings.Contains(text, "; REFUSED_STREAM") ||
+			text == "http2: Transport received Server's graceful shutdown GOAWAY" {
+			return true
+		}
+		err = errors.Unwrap(err)
+	}
+	return false
+}
+
+// sleep drains the response that is not returned, so that its connection can
+// be used again, and waits.
+func (c *call) sleep(ctx context.Context, d time.Duration) error {
+	c.drain()
+	if c.sleeper != nil {
+		return c.sleeper(ctx, d)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// trace lets the operations around know what goes out on the wire, where one
+// of them keeps records.
+func (c *call) trace(attempt, ctx context.Context) context.Context {
+	if attempt.Value(wire.Key{}) == nil {
+		return ctx
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wire.Sent(attempt) }})
+}
+
+// hand gives the response to the caller.
+func (c *call) hand(resp *http.Response, gaveUp *retry.Error) *http.Response {
+	c.done = true
+	if c.attempts == 1 && gaveUp == nil && !c.send.used() {
+		return resp
+	}
+	resp.Body = newBody(resp.Body, c.attempts, gaveUp, c.send)
+	return resp
+}
+
+// abandon runs in the end, after a panic too: nothing that the caller does not
+// get stays open.
+func (c *call) abandon() {
+	if c.done {
+		return
+	}
+	c.drain()
+	if c.attempts == 0 && c.req.Body != nil {
+		c.req.Body.Close()
+	}
+}
+
+// stopReplay makes net/http think that it could not send out's body again.
+// What goes out on the wire is the same.
+func stopReplay(out *http.Request) {
+	if out.Body == nil || out.Body == http.NoBody {
+		out.Body = noReplay{}
+	}
+	out.GetBody = nil
+}
+
+// noReplay is an empty body that is not http.NoBody.
+type noReplay struct{}
+
+func (noReplay) Read([]byte) (int, error) { return 0, io.EOF }
+func (noReplay) Close() error             { return nil }
