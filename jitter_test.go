@@ -126,7 +126,7 @@ func TestJitterFormulas(t *testing.T) {
 		{"elapsed, long, full draw", retry.ElapsedJitter, step{Base: 2 * s, Cap: 25 * s, Elapsed: time.Hour, Draw: belowOne}, 25 * s},
 		{"elapsed, rounded once", retry.ElapsedJitter, step{Base: s, Cap: 7, Draw: belowOne}, 7 * ns},
 		{"elapsed, clock set back", retry.ElapsedJitter, step{Base: 2 * s, Cap: 25 * s, Elapsed: -time.Hour}, s},
-		{"elapsed, negative cap", retry.ElapsedJitter, step{Base: 2 * s, Cap: -s, Draw: 0.5}, 0},
+		{"elapsed, negative cap", retry.ElapsedJitter, step{Base: 2 * s, Cap: -7, Draw: belowOne}, 0}, // 5/4*0.8*-7 is below -7
 		{"elapsed, negative base is 0", retry.ElapsedJitter, step{Base: -s, Cap: 25 * s, Elapsed: 8 * s}, 3 * s},
 
 		// Fused multiply-adds would give …7872, …9088, …7713, …1491 and …5120 (fault B05).
