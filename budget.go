@@ -2,6 +2,8 @@ package retry
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -30,6 +32,83 @@ type Budget interface {
 	// server gave to a retry (a permanent status or mark). cost is that of
 	// the operation's last retry, 0 if it made none.
 	Earn(ctx context.Context, cost float64)
+}
+
+// Journal keeps one operation's state through a crash: the policy of the
+// operation holds it, and whoever resumes the operation makes a new one with
+// the State that was saved last. A Journal serves one operation at a time; a
+// second one is refused with ErrJournal.
+type Journal struct {
+	// State is what was saved last: zero for a new operation.
+	State State
+
+	// Save stores s durably before it returns nil. It is called before every
+	// send, before every wait and when the operation ends. An error stops the
+	// operation before anything is sent. A store that several workers share
+	// must refuse an s whose Revision is not one above the stored one: then a
+	// worker that wakes late sends nothing. nil: State is kept up, and nothing stored.
+	Save func(ctx context.Context, s State) error
+
+	busy atomic.Bool
+}
+
+// State is what an operation must not forget. It survives encoding/json. The
+// zero State is that of an operation that has not begun.
+//
+// Times are those of the operation's clock, as wall-clock time. A clock that
+// was changed in between cannot give an operation more than it had: what is
+// left is the lesser of what the clock gives and what was left at the last
+// Save, and so is the wait.
+type State struct {
+	Version  int   `json:"version"`  // 1; another one is refused
+	Revision int64 `json:"revision"` // raised by one with every Save
+
+	Attempts    int  `json:"attempts"`               // begun
+	InFlight    bool `json:"in_flight,omitempty"`    // the last of them has not ended
+	Unknown     bool `json:"unknown,omitempty"`      // some outcome is unknown and not cleared
+	EverUnknown bool `json:"ever_unknown,omitempty"` // one was
+	Resends     int  `json:"resends,omitempty"`      // of Submit, used up
+	Ended       bool `json:"ended,omitempty"`        // there is nothing to resume
+
+	Started   time.Time     `json:"started"`
+	Expires   time.Time     `json:"expires,omitzero"`    // the deadline; zero: none
+	Left      time.Duration `json:"left,omitzero"`       // to it, at the last Save
+	NotBefore time.Time     `json:"not_before,omitzero"` // of the next attempt
+	Wait      time.Duration `json:"wait,omitzero"`       // to it, at the last Save
+	Previous  time.Duration `json:"previous,omitzero"`   // own wait
+}
+
+// stateVersion is the version of State that this package writes and reads.
+const stateVersion = 1
+
+// save stores s as the next revision.
+func (j *Journal) save(ctx context.Context, s State) error {
+	s.Version, s.Revision = stateVersion, j.State.Revision+1
+	if j.Save != nil {
+		if err := j.Save(ctx, s); err != nil {
+			return err
+		}
+	}
+	j.State = s
+	return nil
+}
+
+// claim takes j for one operation, or says why it cannot be had.
+func (j *Journal) claim() error {
+	if !j.busy.CompareAndSwap(false, true) {
+		return errors.New("it is in use by another operation")
+	}
+	var err error
+	switch s := &j.State; {
+	case s.Version != stateVersion && *s != State{}:
+		err = fmt.Errorf("its state has version %d, and this package knows %d", s.Version, stateVersion)
+	case s.Ended:
+		err = errors.New("its operation has ended")
+	}
+	if err != nil {
+		j.busy.Store(false)
+	}
+	return err
 }
 
 // ledger is the time of one operation: what has passed and what is left. Only

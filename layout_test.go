@@ -27,6 +27,7 @@ var arrows = map[string][]string{
 	"budget.go":     {"classify.go"},
 	"record.go":     {"backoff.go", "retryafter.go", "classify.go", "budget.go"},
 	"retry.go":      {"record.go"},
+	"submit.go":     {"retry.go"},
 }
 
 // reach returns all files that name may use.

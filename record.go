@@ -184,18 +184,20 @@ type Error struct {
 	Last      error         // op's last error as it was; nil: op was never called
 	Records   []Record      // the last Policy.Keep, oldest first
 
-	unknown bool
-	inner   bool          // the reason is that of a loop inside op
-	late    bool          // Elapsed counts from the end of attempt 1
-	also    error         // of ctx, Spend, Save or Sleep
-	cause   error         // context.Cause(ctx), where ctx ended it
-	miss    time.Duration // ErrDeadline: how far past the deadline the next would end; <0: it has passed
-	least   time.Duration // ErrDeadline: the MinTimeout in miss
-	hint    time.Duration // ErrHint, ErrSuspended; ErrDeadline: what made the wait too long
-	maxHint time.Duration // ErrHint
-	shared  bool          // ErrAttempts: an allowance is spent, not MaxAttempts
-	spender string        // and the name of its operation
-	owner   *timedAttempt // ErrDeadline: the enclosing attempt whose own timeout that deadline is
+	unknown  bool
+	unproven bool          // some attempt did not prove that nothing was applied
+	resends  bool          // ErrAttempts: Resends is used up
+	inner    bool          // the reason is that of a loop inside op
+	late     bool          // Elapsed counts from the end of attempt 1
+	also     error         // of ctx, Spend, Save or Sleep
+	cause    error         // context.Cause(ctx), where ctx ended it
+	miss     time.Duration // ErrDeadline: how far past the deadline the next would end; <0: it has passed
+	least    time.Duration // ErrDeadline: the MinTimeout in miss
+	hint     time.Duration // ErrHint, ErrSuspended; ErrDeadline: what made the wait too long
+	maxHint  time.Duration // ErrHint
+	shared   bool          // ErrAttempts: an allowance is spent, not MaxAttempts
+	spender  string        // and the name of its operation
+	owner    *timedAttempt // ErrDeadline: the enclosing attempt whose own timeout that deadline is
 }
 
 // Error is one line that says why and what. Its URLs are redacted.
@@ -248,8 +250,14 @@ func (e *Error) why() string {
 		}
 		return "suspended"
 	case ErrUnknownOutcome:
+		if e.also != nil {
+			return "outcome unknown, and looking it up has not settled it: " + redacted(e.also)
+		}
 		return "outcome unknown, it may have been applied and is not safe to repeat"
 	case ErrAttempts:
+		if e.resends {
+			return "no resends left after proof that it was not applied"
+		}
 		if !e.shared {
 			return "no attempts left"
 		}

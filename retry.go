@@ -45,6 +45,7 @@
 package retry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,6 +123,8 @@ type Policy struct {
 	Observe func(context.Context, Record)
 	// Keep is how many of the last records an Error carries. <=0: none.
 	Keep int
+	// Journal keeps the operation's state through a crash. nil: none.
+	Journal *Journal
 
 	// Clock, Rand and Sleep replace time.Now, math/rand/v2's Float64 and a
 	// timer; nil is the real one. With them a test is exact and takes no time.
@@ -173,7 +176,8 @@ func Do[T any](ctx context.Context, p *Policy, op func(context.Context) (T, erro
 	}
 	if !p.plain() || !alone(ctx) {
 		var none T
-		return loop(ctx, p, op, begin(ctx, p), none, nil)
+		o := begin(ctx, p)
+		return loop(ctx, p, op, o, none, o.interrupted())
 	}
 	v, err := op(ctx)
 	if err == nil {
@@ -322,7 +326,7 @@ func (s *schedule) next(b *Backoff, n int, takes time.Duration, draw float64) {
 // plain reports whether nothing but a deadline in ctx, or an operation around, needs to be
 // set up before attempt 1.
 func (p *Policy) plain() bool {
-	return p.MaxElapsed < 0 && p.AttemptTimeout <= 0 && !p.watched()
+	return p.MaxElapsed < 0 && p.AttemptTimeout <= 0 && !p.involved()
 }
 
 // alone reports whether ctx is alive, has no deadline, and is in no operation.
@@ -333,7 +337,7 @@ func alone(ctx context.Context) bool {
 	return enclosing(ctx) == nil
 }
 
-// loop is the one loop. Its first turn begins before attempt 1, where err is
+// loop is the one loop. Its first turn begins before an attempt, where err is
 // nil, or after one that has failed.
 func loop[T any](ctx context.Context, p *Policy, op func(context.Context) (T, error), o *operation, v T, err error) (T, error) {
 	defer o.end(ctx, p)
@@ -347,6 +351,9 @@ func loop[T any](ctx context.Context, p *Policy, op func(context.Context) (T, er
 			o.succeed(ctx, p)
 			return v, nil
 		}
+	}
+	if o.success { // Submit has found it applied
+		return v, nil
 	}
 	return v, o.failure
 }
@@ -366,6 +373,7 @@ type operation struct {
 	ctxLimit bool              // it is that of the caller's ctx
 	nested   bool              // ctx belongs to an attempt of another operation
 	late     bool              // the clock was first read at the end of attempt 1
+	looking  bool              // it is the look-up of a Submit
 	success  bool
 }
 
@@ -387,13 +395,71 @@ type course struct {
 	reserved bool          // a retry is taken and not yet sent
 	charged  bool          // and the budget has been charged for it
 
-	unknown bool // the outcome
-	last    error
-	retryAt time.Time
-	records []Record // the last Keep; a ring once full
-	oldest  int      // of the ring
-	failure *Error
-	timer   *time.Timer
+	inquiry *inquiry // of Submit; nil: Do
+	looked  bool     // success is what Find has said
+	refused *Error   // why it must not begin
+	resumed bool     // attempts and wait are those of an earlier process
+	cut     bool     // and its last attempt has an unknown outcome
+	claimed bool     // the journal is this operation's
+
+	unknown  bool // the outcome, and not cleared
+	unproven bool // some attempt did not prove that nothing was applied
+	last     error
+	retryAt  time.Time
+	records  []Record // the last Keep; a ring once full
+	oldest   int      // of the ring
+	failure  *Error
+	timer    *time.Timer
+}
+
+// inquiry is what Submit adds to the loop: a way to find out what became of
+// its sends.
+type inquiry struct {
+	ask     func(ctx context.Context) (finding, error)
+	settle  time.Duration // before the first look after a send
+	resends int           // left; <0: unlimited
+	used    int
+	ever    bool // an outcome was unknown
+}
+
+// finding is what a look-up has found; see Resolution.
+type finding uint8
+
+const (
+	unresolved finding = iota
+	applied
+	notApplied
+	rejected
+)
+
+// inquire asks what became of the sends, after one (afresh) or before the
+// next. It returns why the operation ends, or nil: then it was applied
+// (success) or was not (unknown no more).
+func (o *operation) inquire(ctx context.Context, p *Policy, afresh bool) *Error {
+	q := o.inquiry
+	q.ever = true
+	if afresh && q.settle > 0 {
+		o.wait = q.settle
+		if f := o.pause(ctx, p); f != nil {
+			return f
+		}
+	}
+	found, err := q.ask(ctx)
+	o.read(p.Clock, 0)
+	o.unknown = found == unresolved
+	switch found {
+	case applied:
+		o.success, o.looked = true, true
+		return nil
+	case notApplied:
+		return nil
+	case rejected:
+		return &Error{Reason: ErrPermanent, also: err}
+	}
+	if e, ok := errors.AsType[*Error](err); ok && !e.RetryAt.IsZero() {
+		o.retryAt = e.RetryAt
+	}
+	return cmp.Or(ended(ctx), &Error{Reason: ErrUnknownOutcome, also: err})
 }
 
 // begin starts an operation: its deadline, its place among the operations
@@ -418,8 +484,11 @@ func begin(ctx context.Context, p *Policy) *operation {
 	if p.Clock == nil {
 		o.tick = deadline.Now()
 	}
-	if p.Clock != nil || p.watched() {
+	if p.Clock != nil || p.involved() {
 		o.course = o.newCourse(p)
+	}
+	if p.Journal != nil {
+		o.refused = o.resume(p)
 	}
 	return o
 }
@@ -448,6 +517,10 @@ func (o *operation) newCourse(p *Policy) *course {
 	c.timeout, _ = o.budgeted(p, o.limit)
 	return c
 }
+
+// involved reports whether more than time and attempts is at stake before
+// attempt 1.
+func (p *Policy) involved() bool { return p.Journal != nil || p.watched() }
 
 // attempts resolves MaxAttempts; 0 is an unlimited number.
 func (p *Policy) attempts() int {
@@ -485,7 +558,15 @@ func (o *operation) budgeted(p *Policy, left time.Duration) (timeout time.Durati
 // enter admits the next attempt as the clock now is, and returns its context;
 // nil: the operation has ended.
 func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
-	if f := ended(ctx); f != nil {
+	if o.course != nil {
+		if f := o.approach(ctx, p); f != nil {
+			return o.stop(ctx, p, f)
+		}
+		if o.success {
+			o.found(ctx, p)
+			return nil
+		}
+	} else if f := ended(ctx); f != nil {
 		return o.stop(ctx, p, f)
 	}
 	left := o.limit
@@ -494,6 +575,13 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 	}
 	if o.bounded && left <= 0 || o.attempts > 0 && !o.fits(0) {
 		return o.stop(ctx, p, o.missed(0))
+	}
+	if p.Journal != nil {
+		f := o.saveSend(ctx, p)
+		if f != nil {
+			return o.stop(ctx, p, f)
+		}
+		left = o.left()
 	}
 	o.attempts++
 	timeout, own := o.budgeted(p, left)
@@ -507,15 +595,35 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 	return o.attach(ctx, p, timeout, own)
 }
 
+// approach does all that comes before admission: the wait that an earlier
+// process has left, and the look-up before a further send.
+func (o *operation) approach(ctx context.Context, p *Policy) *Error {
+	if o.refused != nil {
+		return o.refused
+	}
+	if o.resumed {
+		if f := o.rejoin(ctx, p); f != nil {
+			return f
+		}
+	}
+	if f := ended(ctx); f != nil {
+		return f
+	}
+	if o.inquiry != nil && o.inquiry.ever {
+		return o.inquire(ctx, p, false)
+	}
+	return nil
+}
+
 // attach makes the context of the attempt: its deadline and the operation.
 // Attempt 1 of an operation without either, that nobody watches, gets the
 // caller's as it is.
 func (o *operation) attach(ctx context.Context, p *Policy, timeout time.Duration, own bool) context.Context {
-	if timeout == 0 && o.attempts == 1 && !o.nested && !p.watched() {
+	if timeout == 0 && o.attempts == 1 && !o.nested && !p.involved() {
 		return ctx
 	}
 	t := &o.first
-	if o.attempts > 1 {
+	if t.around != nil { // it is in use
 		if timeout == 0 || p.shares() {
 			a := o.another()
 			a.around, a.number = &o.around, o.attempts
@@ -550,7 +658,7 @@ func (p *Policy) shares() bool { return p.AttemptTimeout <= 0 && p.Clock == nil 
 // time, and none is used twice: an op may hold on to one.
 func (o *operation) another() *attempt {
 	if len(o.further) == 0 {
-		if o.attempts <= 2 {
+		if o.further == nil {
 			o.further = o.spare[:]
 		} else {
 			o.further = make([]attempt, len(o.spare))
@@ -564,7 +672,14 @@ func (o *operation) another() *attempt {
 // again decides what follows the failure of an attempt and, where that is a
 // retry, waits for it.
 func (o *operation) again(ctx context.Context, p *Policy, err error) bool {
-	return o.decide(ctx, p, err) && o.pause(ctx, p)
+	if !o.decide(ctx, p, err) {
+		return false
+	}
+	if f := o.pause(ctx, p); f != nil {
+		o.stop(ctx, p, f)
+		return false
+	}
+	return true
 }
 
 // decide settles whether a retry follows, and after which wait.
@@ -582,6 +697,9 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	if o.ending != nil && !p.shares() {
 		o.ending.End()
 	}
+	if o.looking && v.Class == ClassSuspended {
+		v.Class = ClassThrottled // a ban while looking up concludes nothing
+	}
 	r.Class, r.Effect, r.Hint = v.Class, v.Effect, v.After
 	o.retryAt = time.Time{}
 	if r.Hint > 0 {
@@ -594,6 +712,10 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	}
 	if f != nil {
 		return o.fail(ctx, p, &r, f)
+	}
+	if o.success {
+		o.conclude(ctx, p, &r)
+		return false
 	}
 	r.Decision = Retrying
 	o.wait, o.previous = r.Wait, r.OwnWait
@@ -625,8 +747,11 @@ func (o *operation) judge(p *Policy, err error) (v Verdict, inner *Error) {
 			v.Class = ClassUnknown
 		}
 	}
-	if e := p.Effect.known(); e != Unstated {
-		v.Effect = e
+	switch {
+	case o.inquiry != nil:
+		v.Effect = Mutation
+	case p.Effect.known() != Unstated:
+		v.Effect = p.Effect
 	}
 	return v, inner
 }
@@ -645,17 +770,37 @@ func (o *operation) refuse(ctx context.Context, p *Policy, r *Record, inner *Err
 	if inner != nil && !inner.RetryAt.IsZero() {
 		o.retryAt = inner.RetryAt
 	}
-	if r.Effect != ReadOnly && (r.Class == ClassUnknown || r.Class == ClassUnclassified && f != nil) ||
-		inner != nil && inner.unknown {
-		o.unknown = true
+	proven := r.Class.provesUnapplied() && (inner == nil || !inner.unproven)
+	o.unproven = o.unproven || !proven
+	switch {
+	case o.inquiry != nil:
+		o.unknown = o.unknown || !proven
+	case inner != nil:
+		o.unknown = o.unknown || inner.unknown
+	case r.Effect != ReadOnly:
+		o.unknown = o.unknown || r.Class == ClassUnknown || r.Class == ClassUnclassified && f != nil
 	}
 	if f != nil {
 		return f
 	}
+	class := r.Class
+	if o.inquiry != nil && (o.unknown || o.inquiry.ever && class == ClassPermanent) {
+		if f := o.inquire(ctx, p, true); f != nil || o.success {
+			return f
+		}
+		if !proven {
+			class, inner = ClassTransient, nil
+			if o.inquiry.resends == 0 {
+				return &Error{Reason: ErrAttempts, resends: true}
+			}
+			o.inquiry.resends--
+			o.inquiry.used++
+		}
+	}
 	if inner != nil {
 		return &Error{Reason: inner.Reason, inner: true, owner: inner.owner}
 	}
-	switch r.Class {
+	switch class {
 	case ClassTransient, ClassThrottled:
 	case ClassPermanent:
 		return &Error{Reason: ErrPermanent}
@@ -687,11 +832,14 @@ func (o *operation) refuse(ctx context.Context, p *Policy, r *Record, inner *Err
 		return f
 	}
 	if p.Budget != nil {
-		cost, err := p.Budget.Spend(ctx, Verdict{r.Class, r.Hint, r.Effect}, 1)
+		cost, err := p.Budget.Spend(ctx, Verdict{class, r.Hint, r.Effect}, 1)
 		if err != nil {
 			return &Error{Reason: ErrBudget, also: err}
 		}
 		o.cost, o.charged = cost, true
+	}
+	if p.Journal != nil {
+		return o.saveWait(ctx, p, r)
 	}
 	return nil
 }
@@ -722,18 +870,13 @@ func (o *operation) draw(p *Policy, r *Record) {
 }
 
 // pause sleeps the wait.
-func (o *operation) pause(ctx context.Context, p *Policy) bool {
+func (o *operation) pause(ctx context.Context, p *Policy) *Error {
 	if err := o.sleep(ctx, p.Sleep); err != nil {
 		o.read(p.Clock, 0)
-		f := ended(ctx)
-		if f == nil {
-			f = &Error{Reason: ErrCanceled, also: err}
-		}
-		o.stop(ctx, p, f)
-		return false
+		return cmp.Or(ended(ctx), &Error{Reason: ErrCanceled, also: err})
 	}
 	o.read(p.Clock, o.wait)
-	return true
+	return nil
 }
 
 // sleep uses one timer for all waits of the operation. Its frame is small: a
@@ -764,16 +907,39 @@ func (o *operation) sleep(ctx context.Context, sleep func(context.Context, time.
 // succeed settles an attempt that returned no error.
 func (o *operation) succeed(ctx context.Context, p *Policy) {
 	o.success = true
+	if o.course == nil {
+		if p.Budget != nil {
+			p.Budget.Earn(ctx, 0)
+		}
+		return
+	}
+	o.unknown = false
+	o.read(p.Clock, 0)
+	r := o.record(p)
+	o.fill(&r)
+	r.Effect = p.Effect.known()
+	o.conclude(ctx, p, &r)
+}
+
+// found settles an operation of which Find, before a further send, has said
+// that it was applied.
+func (o *operation) found(ctx context.Context, p *Policy) {
+	o.release(ctx, p)
+	r := o.record(p)
+	r.Start, r.Effect = o.clock(p), Mutation
+	o.conclude(ctx, p, &r)
+}
+
+// conclude ends the operation with success.
+func (o *operation) conclude(ctx context.Context, p *Policy, r *Record) {
 	if p.Budget != nil {
 		p.Budget.Earn(ctx, o.cost)
 	}
-	if p.Observe != nil {
-		o.read(p.Clock, 0)
-		r := o.record(p)
-		o.fill(&r)
-		r.Effect, r.Decision = p.Effect.known(), Succeeded
-		p.Observe(ctx, r)
+	if p.Journal != nil {
+		o.saveEnd(ctx, p, true)
 	}
+	r.Decision = Succeeded
+	o.observe(ctx, p, r)
 }
 
 // stop ends the operation between attempts.
@@ -791,11 +957,15 @@ func (o *operation) stop(ctx context.Context, p *Policy, f *Error) context.Conte
 // fail ends the operation with f, whose reason and detail are set.
 func (o *operation) fail(ctx context.Context, p *Policy, r *Record, f *Error) bool {
 	o.release(ctx, p)
+	if p.Journal != nil && f.Reason != ErrJournal {
+		o.saveEnd(ctx, p, f.Reason != ErrCanceled && !o.unknown)
+	}
 	r.Decision, r.Reason = GaveUp, f.Reason
 	o.observe(ctx, p, r)
 
 	f.Operation, f.Attempts, f.Elapsed, f.late = p.Name, o.attempts, o.elapsed, o.late
 	f.RetryAt, f.Last, f.unknown = o.retryAt, o.last, o.unknown
+	f.unproven = o.unknown || o.unproven && o.inquiry == nil
 	f.Records = append(o.records[o.oldest:], o.records[:o.oldest]...)
 	if f.Reason == ErrDeadline && !f.inner && (o.ctxLimit || f.cause != nil) {
 		f.owner = o.around.owner
@@ -806,7 +976,7 @@ func (o *operation) fail(ctx context.Context, p *Policy, r *Record, f *Error) bo
 
 // release gives back the retry that was reserved and is not sent.
 func (o *operation) release(ctx context.Context, p *Policy) {
-	if o.course == nil || !o.reserved {
+	if !o.reserved {
 		return
 	}
 	o.reserved = false
@@ -823,6 +993,12 @@ func (o *operation) end(ctx context.Context, p *Policy) {
 		o.ending.End()
 	}
 	defer o.around.allowance.close(o.success)
+	if o.course == nil {
+		return
+	}
+	if o.claimed {
+		p.Journal.busy.Store(false)
+	}
 	o.release(ctx, p)
 }
 
@@ -930,4 +1106,134 @@ func orDefault(d, byDefault time.Duration) time.Duration {
 // isZero reports whether no field of b is set.
 func isZero(b *Backoff) bool {
 	return b.Base == 0 && b.Cap == 0 && b.Multiplier == 0 && b.Jitter == nil
+}
+
+// errInterrupted stands for an attempt whose process ended before it did.
+var errInterrupted = Unknown(errors.New("retry: interrupted: the process ended while an attempt was in flight"))
+
+// interrupted returns the error of an attempt that an earlier process has left
+// with an unknown outcome, or nil.
+func (o *operation) interrupted() error {
+	if o.course != nil && o.cut {
+		return errInterrupted
+	}
+	return nil
+}
+
+// resume takes the journal and goes on where its state says.
+func (o *operation) resume(p *Policy) *Error {
+	if err := p.Journal.claim(); err != nil {
+		return &Error{Reason: ErrJournal, also: err}
+	}
+	o.claimed = true
+	s, now := &p.Journal.State, o.clock(p).Round(0)
+	if s.Version == 0 {
+		s.Started = now
+		if o.bounded {
+			s.Expires = later(now, o.limit)
+		}
+		return nil
+	}
+	past, left := max(0, now.Sub(s.Started)), o.limit
+	if !s.Expires.IsZero() {
+		whole := max(0, s.Expires.Sub(s.Started))
+		rest := max(0, min(whole, s.Left, s.Expires.Sub(now)))
+		past = whole - rest
+		if !o.ctxLimit || rest < left {
+			o.ctxLimit, left = false, rest
+		}
+		o.bounded = true
+	}
+	started := o.ledger
+	o.ledger = p.ledger(o.bounded, saturatingAdd(past, max(0, left)))
+	o.elapsed, o.ledger.tick, o.now = past, started.tick, started.now
+
+	o.attempts, o.previous, o.unknown = max(0, s.Attempts), max(0, s.Previous), s.Unknown
+	o.around.allowance.spent.Store(int64(max(0, o.attempts-1)))
+	switch {
+	case o.attempts == 0:
+	case s.InFlight || s.Unknown && s.NotBefore.IsZero():
+		o.cut = true
+	default:
+		o.resumed = true
+		o.wait = max(0, min(s.NotBefore.Sub(now), s.Wait))
+	}
+	return nil
+}
+
+// rejoin takes the retry that an earlier process was waiting for, and waits
+// for what is left of it.
+func (o *operation) rejoin(ctx context.Context, p *Policy) *Error {
+	o.resumed = false
+	if o.attemptsLeft() == 0 {
+		return &Error{Reason: ErrAttempts}
+	}
+	if by := o.around.allowance.take(); by != nil {
+		return &Error{Reason: ErrAttempts, shared: true, spender: by.name}
+	}
+	o.reserved = true
+	if !o.fits(o.wait) {
+		return o.missed(o.wait)
+	}
+	return o.pause(ctx, p)
+}
+
+// state is what the journal should hold now.
+func (o *operation) state(p *Policy) State {
+	s := p.Journal.State
+	s.Attempts, s.InFlight, s.Unknown, s.Previous = o.attempts, false, o.unknown, o.previous
+	s.EverUnknown = s.EverUnknown || o.unknown
+	if o.ledger.bounded {
+		s.Left = o.left()
+	}
+	if o.inquiry != nil {
+		s.EverUnknown, s.Resends = o.inquiry.ever, o.inquiry.used
+	}
+	return s
+}
+
+// saveSend saves that the next attempt is in flight, then looks once more
+// whether it may be: saving takes time.
+func (o *operation) saveSend(ctx context.Context, p *Policy) *Error {
+	s := o.state(p)
+	s.Attempts, s.InFlight = o.attempts+1, true
+	s.NotBefore, s.Wait = time.Time{}, 0
+	if err := p.Journal.save(ctx, s); err != nil {
+		return &Error{Reason: ErrJournal, also: err}
+	}
+	o.read(p.Clock, 0)
+	f := ended(ctx)
+	if f == nil && o.left() == 0 {
+		f = o.missed(0)
+	}
+	if f != nil {
+		// If this fails the attempt stays in flight: a look-up too many, at worst.
+		_ = p.Journal.save(context.WithoutCancel(ctx), o.state(p))
+	}
+	return f
+}
+
+// saveWait saves the wait that r has settled.
+func (o *operation) saveWait(ctx context.Context, p *Policy, r *Record) *Error {
+	s := o.state(p)
+	s.NotBefore, s.Wait, s.Previous = later(o.clock(p), r.Wait).Round(0), r.Wait, r.OwnWait
+	if err := p.Journal.save(ctx, s); err != nil {
+		return &Error{Reason: ErrJournal, also: err}
+	}
+	return nil
+}
+
+// saveEnd saves that the operation has returned: for good, or such that
+// another may resume it. An error changes nothing any more: whoever resumes
+// finds the attempt in flight.
+func (o *operation) saveEnd(ctx context.Context, p *Policy, forGood bool) {
+	s := o.state(p)
+	s.Ended = forGood
+	if !forGood {
+		if s.NotBefore.IsZero() && !o.unknown {
+			s.NotBefore, s.Wait = o.retryAt, math.MaxInt64
+		}
+		s.Wait = max(0, min(s.Wait, s.NotBefore.Sub(o.clock(p))))
+	}
+	_ = p.Journal.save(context.WithoutCancel(ctx), s)
 }
