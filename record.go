@@ -406,18 +406,24 @@ func quoted(s string) string {
 	return q[1 : len(q)-1]
 }
 
-// redactURL cuts userinfo, query and fragment from s. From one that does not
-// parse, all up to its last "@" goes too: a password may hold any character.
+// redactURL cuts userinfo, query and fragment from s. Of one that does not
+// parse nobody knows where they end: a password may hold a "?", a query an "@".
 func redactURL(s string) string {
 	u, err := url.Parse(s)
-	if err != nil || u.Opaque != "" {
-		s = s[strings.LastIndexByte(s, '@')+1:]
-		if end := strings.IndexAny(s, "?#"); end >= 0 {
-			s = s[:end]
-		}
-		return s
+	if err == nil && u.Opaque == "" {
+		u.User, u.RawQuery, u.ForceQuery = nil, "", false
+		u.Fragment, u.RawFragment = "", ""
+		return u.String()
 	}
-	u.User, u.RawQuery, u.ForceQuery = nil, "", false
-	u.Fragment, u.RawFragment = "", ""
-	return u.String()
+	at, end := strings.LastIndexByte(s, '@'), strings.IndexAny(s, "?#")
+	switch {
+	case end < 0:
+		return s[at+1:]
+	case at < 0:
+		return s[:end]
+	case at < end:
+		return s[at+1 : end]
+	}
+	scheme, _, _ := strings.Cut(s, ":")
+	return scheme + ":***"
 }

