@@ -53,8 +53,8 @@ const (
 	// repeated, after the hint at the earliest.
 	ClassThrottled
 
-	// ClassSuspended: banned for a while, not applied. The operation stops, and
-	// a gate is held for as long as the hint says.
+	// ClassSuspended: banned for a while, not applied. The operation stops; with
+	// a hint its error says in RetryAt when the ban ends.
 	ClassSuspended
 
 	// ClassUnknown: may have been applied. Repeated if the effect is Idempotent

@@ -424,6 +424,8 @@ func redactURL(s string) string {
 	case at < end:
 		return s[at+1 : end]
 	}
-	scheme, _, _ := strings.Cut(s, ":")
-	return scheme + ":***"
+	if scheme, _, ok := strings.Cut(s, "://"); ok {
+		return scheme + "://***"
+	}
+	return "***"
 }

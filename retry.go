@@ -259,7 +259,7 @@ func (f Fit) String() string {
 // failed: up to the first that never fits, 1,000 at most, and of an unlimited
 // number the first 32. It sleeps and draws nothing: the least and the most of
 // a wait are what the strategy makes of the draws 0 and 1. At most, an attempt
-// takes its timeout, or all that is left without one. Hints, the gate, Throttle and a
+// takes its timeout, or all that is left without one. Hints, Throttle and a
 // ctx's deadline are left out.
 func (p *Policy) Plan() Plan {
 	if p == nil {
@@ -309,7 +309,7 @@ func (p Plan) String() string {
 		}
 		fmt.Fprintf(&b, "%7d  %6v  %8v  %6v  %v\n", a.Attempt, a.Window, a.Earliest, latest, a.Fits)
 	}
-	b.WriteString("hints and the gate are left out\n")
+	b.WriteString("hints are left out\n")
 	return b.String()
 }
 

@@ -1199,6 +1199,40 @@ func TestEveryEndIsObserved(t *testing.T) {
 	})
 }
 
+// AttemptsLeft is the lesser of the operation's own and what the operations
+// around it still allow; a retry that they have not is no attempt left.
+func TestAttemptsLeftCountsTheAllowancesAround(t *testing.T) {
+	for _, c := range []struct {
+		outer, inner int
+		want         []int
+	}{
+		{3, 5, []int{2, 1, 0}},
+		{5, 3, []int{2, 1, 0}},
+		{1, 5, []int{0}},
+		{3, -1, []int{2, 1, 0}},
+		{-1, 3, []int{2, 1, 0}},
+		{-1, -1, []int{-1, -1, -1, -1}},
+	} {
+		clock, watch := newClock(), &watcher{}
+		outer := retry.Policy{MaxAttempts: c.outer, Clock: clock.Now, Sleep: clock.Sleep}
+		inner := retry.Policy{MaxAttempts: c.inner, Clock: clock.Now, Sleep: clock.Sleep, Observe: watch.Observe}
+		calls := 0
+		_ = retry.Run(t.Context(), &outer, func(ctx context.Context) error {
+			return retry.Run(ctx, &inner, func(context.Context) error {
+				if calls++; calls == 4 {
+					return nil
+				}
+				return retry.Transient(errOp)
+			})
+		})
+		var got []int
+		for _, r := range watch.Records() {
+			got = append(got, r.AttemptsLeft)
+		}
+		require.Equal(t, c.want, got, "%d around %d", c.outer, c.inner)
+	}
+}
+
 // Keep is the number of the last records that the error carries, oldest first.
 func TestKeepCarriesTheLastRecords(t *testing.T) {
 	for keep, want := range map[int][]int{
