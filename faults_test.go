@@ -790,3 +790,48 @@ func TestTheErrorsContract(t *testing.T) {
 	}
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 }
+
+// fault B27: two default policies draw from different sequences, and so do two
+// operations of one: nothing is seeded alike.
+func TestDefaultDrawsDiffer(t *testing.T) {
+	drawsOf := func() (u []float64) {
+		p := retry.Policy{MaxAttempts: 9, Sleep: func(context.Context, time.Duration) error { return nil }}
+		p.Observe = func(_ context.Context, r retry.Record) {
+			if r.Decision == retry.Retrying {
+				u = append(u, r.Draw)
+			}
+		}
+		_ = retry.Run(t.Context(), &p, func(context.Context) error { return retry.Transient(errOp) })
+		return u
+	}
+	first, second := drawsOf(), drawsOf()
+	require.Len(t, first, 8)
+	require.NotEqual(t, first, second)
+}
+
+// fault B49, decided: a 413 is permanent, with or without a hint, and the error
+// says when the server would take it.
+func TestTooLargeIsPermanentWithOrWithoutAHint(t *testing.T) {
+	for _, after := range []time.Duration{0, 5 * time.Second} {
+		clock := newClock()
+		p := retry.Policy{}
+		clock.drive(t, &p)
+		op := clock.script(failure(0, &retry.StatusError{Method: "GET", Code: 413, After: after}))
+		_, err := retry.Do(t.Context(), &p, op.Do)
+		require.Equal(t, 1, op.Calls())
+		require.Equal(t, retry.ErrPermanent, stopped(t, err).Reason)
+		require.Equal(t, after == 0, stopped(t, err).RetryAt.IsZero())
+	}
+}
+
+// fault B136: an order that timed out is not sent again, and the error says
+// that its outcome is unknown.
+func TestAMutationThatTimedOutIsNotRepeated(t *testing.T) {
+	clock := newClock()
+	p := retry.Policy{Effect: retry.Mutation, AttemptTimeout: time.Second}
+	clock.drive(t, &p)
+	op := clock.script(failure(time.Second, context.DeadlineExceeded))
+	_, err := retry.Do(t.Context(), &p, op.Do)
+	require.Equal(t, 1, op.Calls())
+	require.Equal(t, retry.ErrUnknownOutcome, stopped(t, err).Reason)
+}
