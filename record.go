@@ -361,6 +361,9 @@ func typeOf(err error) string {
 // redacted returns err's text in which each URL of a *url.Error of its tree
 // has lost its userinfo and query, plain or quoted as url.Error prints it.
 func redacted(err error) string {
+	if err == nil {
+		return "no reason" // an Error that no loop has made
+	}
 	text := err.Error()
 	urls := urlsIn(err, nil, new(int))
 	if len(urls) == 0 {

@@ -289,3 +289,13 @@ func TestAMillionFailuresKeepNothing(t *testing.T) {
 	}))
 	require.Less(t, int64(during)-int64(before), int64(1<<20))
 }
+
+// fault B162: an Error and a Record that nobody has filled in have a text, too.
+func TestZeroErrorAndRecordHaveTexts(t *testing.T) {
+	require.EqualError(t, &retry.Error{}, "retry: not attempted: no reason")
+	for _, reason := range allReasons {
+		require.NotPanics(t, func() { _ = (&retry.Error{Reason: reason, Attempts: 1}).Error() })
+	}
+	require.False(t, errors.Is(&retry.Error{}, nil))
+	require.NotPanics(t, func() { _ = retry.Record{}.LogValue().String() })
+}
