@@ -345,6 +345,10 @@ func definite(err error, v Verdict) bool {
 	return f.inner == nil && (f.mark != nil || f.answered)
 }
 
+// answered reports whether err's tree has a response's status, of which the
+// table has said what there is to say.
+func answered(err error) bool { return survey(err).answered }
+
 // clean gives what a caller's Classifier returns the meaning that the docs of
 // Verdict, Class and Effect promise.
 func (v Verdict) clean() Verdict {

@@ -716,16 +716,17 @@ func TestRealHTTPErrors(t *testing.T) {
 	plain, secure := httptest.NewServer(handler), httptest.NewUnstartedServer(handler)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
-	client := &http.Client{Transport: &http.Transport{}}
+	// The time runs from when the request is written: what ends is never a dial.
+	client := &http.Client{Transport: &http.Transport{ResponseHeaderTimeout: time.Minute}}
+	hasty := &http.Client{Transport: &http.Transport{ResponseHeaderTimeout: 10 * time.Millisecond}}
 	t.Cleanup(func() {
 		client.CloseIdleConnections()
+		hasty.CloseIdleConnections()
 		plain.Close()
 		secure.Close()
 	})
-	send := func(timeout time.Duration, method, target string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, method, target, http.NoBody)
+	send := func(client *http.Client, method, target string) error {
+		req, err := http.NewRequestWithContext(t.Context(), method, target, http.NoBody)
 		require.NoError(t, err)
 		resp, err := client.Do(req)
 		if err != nil {
@@ -735,24 +736,23 @@ func TestRealHTTPErrors(t *testing.T) {
 		_, err = io.Copy(io.Discard, resp.Body)
 		return err
 	}
-	const long = time.Minute
 	_, parse := http.NewRequest("GET", "http://a b/", nil)
 	for _, c := range []struct {
 		name string
 		err  error
 		want retry.Verdict
 	}{
-		{"closed without an answer", send(long, "GET", plain.URL+"/close"), retry.Verdict{Class: retry.ClassUnknown, Effect: retry.ReadOnly}},
-		{"closed without an answer", send(long, "POST", plain.URL+"/close"), retry.Verdict{Class: retry.ClassUnknown, Effect: retry.Mutation}},
-		{"reset", send(long, "PUT", plain.URL+"/reset"), retry.Verdict{Class: retry.ClassUnknown, Effect: retry.Idempotent}},
-		{"timed out", send(10*time.Millisecond, "DELETE", plain.URL+"/slow"), retry.Verdict{Class: retry.ClassUnknown, Effect: retry.Idempotent}},
-		{"half a body knows no request", send(long, "GET", plain.URL+"/short"), retry.Verdict{Class: retry.ClassUnknown}},
-		{"no HTTP", send(long, "GET", plain.URL+"/garbage"), retry.Verdict{Effect: retry.ReadOnly}},
-		{"redirects", send(long, "GET", plain.URL+"/around"), retry.Verdict{Effect: retry.ReadOnly}},
-		{"scheme", send(long, "GET", "foo://x"), retry.Verdict{Effect: retry.ReadOnly}},
-		{"no host", send(long, "GET", "http:///"), retry.Verdict{Effect: retry.ReadOnly}},
-		{"certificate", send(long, "GET", secure.URL), retry.Verdict{Effect: retry.ReadOnly}},
-		{"bad port", send(long, "GET", "http://127.0.0.1:99999"), retry.Verdict{Class: retry.ClassPermanent, Effect: retry.ReadOnly}},
+		{"closed without an answer", send(client, "GET", plain.URL+"/close"), retry.Verdict{Class: retry.ClassUnknown, Effect: retry.ReadOnly}},
+		{"closed without an answer", send(client, "POST", plain.URL+"/close"), retry.Verdict{Class: retry.ClassUnknown, Effect: retry.Mutation}},
+		{"reset", send(client, "PUT", plain.URL+"/reset"), retry.Verdict{Class: retry.ClassUnknown, Effect: retry.Idempotent}},
+		{"timed out", send(hasty, "DELETE", plain.URL+"/slow"), retry.Verdict{Class: retry.ClassUnknown, Effect: retry.Idempotent}},
+		{"half a body knows no request", send(client, "GET", plain.URL+"/short"), retry.Verdict{Class: retry.ClassUnknown}},
+		{"no HTTP", send(client, "GET", plain.URL+"/garbage"), retry.Verdict{Effect: retry.ReadOnly}},
+		{"redirects", send(client, "GET", plain.URL+"/around"), retry.Verdict{Effect: retry.ReadOnly}},
+		{"scheme", send(client, "GET", "foo://x"), retry.Verdict{Effect: retry.ReadOnly}},
+		{"no host", send(client, "GET", "http:///"), retry.Verdict{Effect: retry.ReadOnly}},
+		{"certificate", send(client, "GET", secure.URL), retry.Verdict{Effect: retry.ReadOnly}},
+		{"bad port", send(client, "GET", "http://127.0.0.1:99999"), retry.Verdict{Class: retry.ClassPermanent, Effect: retry.ReadOnly}},
 		{"no URL", parse, retry.Verdict{}},
 	} {
 		require.Error(t, c.err, c.name)

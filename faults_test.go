@@ -835,3 +835,26 @@ func TestAMutationThatTimedOutIsNotRepeated(t *testing.T) {
 	require.Equal(t, 1, op.Calls())
 	require.Equal(t, retry.ErrUnknownOutcome, stopped(t, err).Reason)
 }
+
+// A status that the table knows and does not repeat stays so, however late it
+// came; an error that no rule knows is that of a timeout.
+func TestALateStatusIsWhatTheTableSays(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		calls int
+	}{
+		{&retry.StatusError{Method: "GET", Code: 501}, 1},
+		{errOp, 2},
+	} {
+		clock := newClock()
+		p := retry.Policy{Effect: retry.ReadOnly, AttemptTimeout: time.Second}
+		if c.calls == 2 {
+			clock.drive(t, &p, 0)
+		} else {
+			clock.drive(t, &p)
+		}
+		op := clock.script(failure(time.Second, c.err), success(0))
+		_, _ = retry.Do(t.Context(), &p, op.Do)
+		require.Equal(t, c.calls, op.Calls(), "%v", c.err)
+	}
+}

@@ -727,7 +727,7 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 // the caller's says otherwise, that error is returned too.
 func (o *operation) judge(p *Policy, err error) (v Verdict, inner *Error) {
 	v = classify(err, p.Classify)
-	if v.Class == ClassUnclassified && o.expired() {
+	if v.Class == ClassUnclassified && o.expired() && !answered(err) {
 		v.Class = ClassUnknown
 	}
 	if v.Class == ClassPermanent && !marked(err) {
