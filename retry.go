@@ -907,9 +907,13 @@ func (o *operation) sleep(ctx context.Context, sleep func(context.Context, time.
 // succeed settles an attempt that returned no error.
 func (o *operation) succeed(ctx context.Context, p *Policy) {
 	o.success = true
-	if o.course == nil {
+	if !p.involved() { // no record, no journal
 		if p.Budget != nil {
-			p.Budget.Earn(ctx, 0)
+			cost := 0.0
+			if o.course != nil {
+				cost = o.cost
+			}
+			p.Budget.Earn(ctx, cost)
 		}
 		return
 	}
