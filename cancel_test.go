@@ -511,8 +511,11 @@ func TestAFailingSleeperEndsTheOperation(t *testing.T) {
 	p := endless()
 	p.Sleep = func(context.Context, time.Duration) error { return broken }
 	calls := 0
-	err := retry.Run(t.Context(), &p, func(context.Context) error { calls++; return errOp })
-	require.Equal(t, 1, calls)
+	err := retry.Run(t.Context(), &p, func(context.Context) error {
+		calls++
+		require.Equal(t, 1, calls)
+		return errOp
+	})
 	require.Equal(t, retry.ErrCanceled, stopped(t, err).Reason)
 	require.ErrorIs(t, err, broken)
 	require.ErrorIs(t, err, errOp)

@@ -836,7 +836,10 @@ func TestOpsContextMayBeUsedByManyWhileDoReturns(t *testing.T) {
 			number := retry.Attempt(ctx)
 			for g := range 4 {
 				all.Go(func() {
-					for ctx.Err() == nil {
+					for began := time.Now(); ctx.Err() == nil; {
+						if time.Since(began) > 10*time.Second {
+							panic("Do has left it alive")
+						}
 						ctx.Deadline()
 						if ctx.Value(ctxKey("k")) != "v" || retry.Attempt(ctxWrapper{ctx}) != number {
 							panic("the ctx has lost what it had")

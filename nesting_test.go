@@ -130,7 +130,11 @@ func TestFortyWorkersWithAnSDKInAWrapper(t *testing.T) {
 // An unlimited loop limits nobody, and is limited by who is around it.
 func TestUnlimitedLoops(t *testing.T) {
 	calls, rounds := 0, 0
-	op := func(context.Context) error { calls++; return errOp }
+	op := func(context.Context) error {
+		calls++
+		require.Less(t, calls, 1000, "without end")
+		return errOp
+	}
 	require.NoError(t, retry.Run(t.Context(), layer(-1), func(ctx context.Context) error {
 		if rounds++; rounds == 5 {
 			return nil
@@ -370,7 +374,13 @@ func (n *nestNode) allowed() int {
 }
 
 // own says whether n's own part of its next attempt fails.
-func (n *nestNode) own() bool { return n.Fails[int(n.calls.Add(1)-1)%len(n.Fails)] }
+func (n *nestNode) own() bool {
+	call := int(n.calls.Add(1))
+	if call > 5000 {
+		panic("without end")
+	}
+	return n.Fails[(call-1)%len(n.Fails)]
+}
 
 // run is one operation of n, for real.
 func (n *nestNode) run(ctx context.Context, beside bool, parent *nestRun) error {
@@ -541,7 +551,12 @@ func TestAnyTreeOfOperationsSideBySideStaysInItsAllowances(t *testing.T) {
 				all.Go(func() { _ = n.run(ctx, true, &outer) })
 			}
 			all.Wait()
-			_ = retry.Run(ctx, layer(-1), func(context.Context) error { probes++; return errOp })
+			_ = retry.Run(ctx, layer(-1), func(context.Context) error {
+				if probes++; probes > 1000 {
+					panic("without end")
+				}
+				return errOp
+			})
 			return nil
 		}))
 		held := outer.held(t)
@@ -558,23 +573,21 @@ func TestAnyTreeOfOperationsSideBySideStaysInItsAllowances(t *testing.T) {
 	})
 }
 
-// A thousand operations side by side that fail and succeed by turns: the
-// account balances.
+// Operations side by side that fail and then succeed: whoever gets a retry gives
+// it back, and the account balances.
 func TestTheAccountBalancesUnderContention(t *testing.T) {
+	policies := layers(3, 3)
 	for _, limit := range []int{0, 1, 3, 50} {
 		probes := 0
 		require.NoError(t, retry.Run(t.Context(), layer(limit+1), func(ctx context.Context) error {
 			var all sync.WaitGroup
-			for w := range 8 {
+			for range 8 {
 				all.Go(func() {
-					for i := range 125 {
+					for range 4000 {
 						tries := 0
-						_ = nest(ctx, layers(3, 3), asPassed, asPassed, func(context.Context) error {
+						_ = nest(ctx, policies, asPassed, asPassed, func(context.Context) error {
 							if tries++; tries > 1 {
-								return nil // a retry succeeds, so nothing is kept
-							}
-							if (i+w)%3 == 0 {
-								runtime.Gosched()
+								return nil // whichever loop has repeated it
 							}
 							return errOp
 						})
@@ -582,7 +595,12 @@ func TestTheAccountBalancesUnderContention(t *testing.T) {
 				})
 			}
 			all.Wait()
-			_ = retry.Run(ctx, layer(-1), func(context.Context) error { probes++; return errOp })
+			_ = retry.Run(ctx, layer(-1), func(context.Context) error {
+				if probes++; probes > 1000 {
+					panic("without end")
+				}
+				return errOp
+			})
 			return nil
 		}))
 		require.Equal(t, limit+1, probes)
@@ -607,8 +625,13 @@ func TestARetryThatIsNotSentGoesBack(t *testing.T) {
 		},
 		"refused on waking": func(p *retry.Policy, _ func()) {
 			c := newClock()
-			p.Clock, p.MaxElapsed = c.Now, time.Minute
-			p.Sleep = func(context.Context, time.Duration) error { c.Advance(time.Hour); return nil }
+			p.Clock, p.MaxElapsed = c.Now, 20*time.Second
+			p.Sleep = func(context.Context, time.Duration) error { c.Advance(20 * time.Second); return nil }
+		},
+		"refused on waking, with too little time left": func(p *retry.Policy, _ func()) {
+			c := newClock()
+			p.Clock, p.MaxElapsed, p.MinTimeout = c.Now, 20*time.Second, 10*time.Second
+			p.Sleep = func(context.Context, time.Duration) error { c.Advance(10*time.Second + 1); return nil }
 		},
 		"does not fit": func(p *retry.Policy, _ func()) {
 			p.Backoff, p.MaxElapsed = retry.Backoff{Base: time.Hour, Cap: -1, Jitter: retry.NoJitter}, time.Minute
@@ -766,10 +789,69 @@ func TestAnOperationThatHasReturnedIsStillInTheOneAroundIt(t *testing.T) {
 			old = context.WithoutCancel(ctx)
 			return nil
 		}))
+		for range 10 { // rows that succeed, so give back what they took
+			require.NoError(t, retry.Run(old, layer(9), func(ctx context.Context) error {
+				if retry.Attempt(ctx) < 3 {
+					return errOp
+				}
+				return nil
+			}))
+		}
 		require.Error(t, retry.Run(old, layer(9), op))
 		require.Equal(t, 3, calls)
 		return nil
 	}))
+}
+
+// A loop that goes on after the operation around it has returned is limited by that one
+// no more, but by those that still run.
+func TestALoopThatOutlivesTheOperationAroundIt(t *testing.T) {
+	for _, test := range []struct {
+		name            string
+		attempts        int // of the outermost
+		outlivesBoth    bool
+		within, outside int // calls
+	}{
+		{"the nearest", 4, false, 1, 4},
+		{"the nearest, and there is nothing left", 1, false, 1, 1},
+		{"both", 1, true, 1, 9},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+				within, both, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+				inner := layer(9)
+				inner.MaxElapsed = -1
+				require.NoError(t, retry.Run(t.Context(), layer(test.attempts), func(ctx context.Context) error {
+					require.NoError(t, retry.Run(ctx, layer(1), func(ctx context.Context) error {
+						go func() {
+							defer close(ended)
+							_ = retry.Run(context.WithoutCancel(ctx), inner, func(ctx context.Context) error {
+								if calls++; calls == 1 {
+									<-within
+									if test.outlivesBoth {
+										<-both
+									}
+								}
+								return errOp
+							})
+						}()
+						synctest.Wait()
+						return nil
+					}))
+					require.Equal(t, test.within, calls)
+					close(within)
+					if !test.outlivesBoth {
+						<-ended
+					}
+					return nil
+				}))
+				close(both)
+				<-ended
+				require.Equal(t, test.outside, calls)
+			})
+		})
+	}
 }
 
 // takenOver says which inner outcomes there are, and what they must make of
@@ -843,7 +925,7 @@ func TestTheOuterErrorTakesOverWhyTheInnerLoopGaveUp(t *testing.T) {
 							}
 							require.Contains(t, err.Error(), "a loop inside it has given up")
 							if in.unknown && in.reason != retry.ErrUnknownOutcome {
-								require.Contains(t, err.Error(), "outcome unknown")
+								require.Contains(t, err.Error(), "a loop inside it has given up; outcome unknown, it may have been applied: ")
 							}
 						})
 					})
@@ -943,7 +1025,7 @@ func TestAnInnerDeadlineFromTheEnclosingAttemptsTimeoutIsThatAttemptsFailure(t *
 		{"a layer between, with a longer timeout", []*retry.Policy{outer(10*s, -1, 0), {Backoff: late, AttemptTimeout: 20 * s}, inner}, id, waits, 3, retry.ErrAttempts, false, 30 * s},
 		{"a layer between, unlimited", []*retry.Policy{outer(10*s, 0, 0), {Backoff: late, MaxElapsed: -1}, inner}, id, fails, 3, retry.ErrAttempts, false, 0},
 		// M's own attempts time out; it repeats within O's attempt until the next would not fit, then O does.
-		{"a layer between, with a shorter timeout", []*retry.Policy{outer(10*s, -1, 0), {AttemptTimeout: 4 * s, MaxAttempts: -1, Backoff: retry.Backoff{Base: -1}}, inner},
+		{"a layer between, with a shorter timeout", []*retry.Policy{outer(10*s, -1, 0), {AttemptTimeout: 4 * s, MaxAttempts: 50, Backoff: retry.Backoff{Base: -1}}, inner},
 			retry.Detach, waits, 6, retry.ErrAttempts, false, 24 * s},
 
 		{"not the operation's own deadline", []*retry.Policy{outer(0, 10*s, retry.ReadOnly), inner}, id, fails, 1, retry.ErrDeadline, false, 0},
@@ -965,7 +1047,11 @@ func TestAnInnerDeadlineFromTheEnclosingAttemptsTimeoutIsThatAttemptsFailure(t *
 				synctest.Test(t, func(t *testing.T) {
 					start, calls := time.Now(), 0
 					err := nest(t.Context(), test.policies, test.pass, func(err error) error { return fmt.Errorf("wrapped: %w", err) },
-						func(ctx context.Context) error { calls++; return test.op(ctx) })
+						func(ctx context.Context) error {
+							calls++
+							require.LessOrEqual(t, calls, test.calls)
+							return test.op(ctx)
+						})
 					require.Equal(t, test.calls, calls, "%v", err)
 					require.Equal(t, test.reason, stopped(t, err).Reason, "%v", err)
 					require.Equal(t, test.unknown, errors.Is(err, retry.ErrUnknownOutcome), "%v", err)
@@ -999,7 +1085,7 @@ func TestAnInnerDeadlineKeptFromAnEarlierAttemptIsNotThisOnesFailure(t *testing.
 // What the server asked the inner loop for holds for the enclosing operation too:
 // its next attempt is not before RetryAt, and is not made where that does not fit.
 func TestAnInnerLoopsHintOutlivesTheAttemptThatItEndedIn(t *testing.T) {
-	for _, wrap := range []func(error) error{asPassed[error], func(err error) error { return &callError{err} }} {
+	for _, between := range []int{0, 1, 2} { // layers
 		for _, test := range []struct {
 			name    string
 			elapsed time.Duration
@@ -1018,7 +1104,9 @@ func TestAnInnerLoopsHintOutlivesTheAttemptThatItEndedIn(t *testing.T) {
 					p := &retry.Policy{AttemptTimeout: 5 * time.Second, MaxElapsed: test.elapsed, MinTimeout: -1, MaxAttempts: 3, Spread: -1, Backoff: retry.Backoff{Base: -1}}
 					start, next, calls := time.Now(), time.Time{}, 0
 					err := retry.Run(t.Context(), p, func(ctx context.Context) error {
-						return wrap(retry.Run(ctx, &retry.Policy{MaxHint: -1, MinTimeout: -1}, func(ctx context.Context) error {
+						policies := []*retry.Policy{{}, {}, {MaxHint: -1, MinTimeout: -1}}
+						wrap := func(err error) error { return &callError{err} }
+						return nest(ctx, policies[2-between:], asPassed, wrap, func(ctx context.Context) error {
 							calls++
 							require.False(t, time.Now().Before(next), "before the server permits it")
 							if at, _ := ctx.Deadline(); time.Until(at) < time.Second {
@@ -1028,7 +1116,7 @@ func TestAnInnerLoopsHintOutlivesTheAttemptThatItEndedIn(t *testing.T) {
 							}
 							next = time.Now().Add(test.hint)
 							return retry.Throttled(errOp, test.hint)
-						}))
+						})
 					})
 					require.Equal(t, test.calls, calls, "%v", err)
 					require.Equal(t, test.reason, stopped(t, err).Reason, "%v", err)

@@ -1360,6 +1360,7 @@ func TestClockThatJumps(t *testing.T) {
 			})
 			require.Equal(t, retry.ErrDeadline, stopped(t, err).Reason)
 			require.Equal(t, c.calls, calls)
+			require.GreaterOrEqual(t, stopped(t, err).Elapsed, 8*time.Second, "never negative, the longest at most")
 		})
 	}
 }

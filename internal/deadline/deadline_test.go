@@ -687,7 +687,10 @@ func TestConcurrentUse(t *testing.T) {
 		for g := range 8 {
 			all.Go(func() {
 				<-start
-				for c.Err() == nil {
+				for began := time.Now(); c.Err() == nil; {
+					if time.Since(began) > 10*time.Second {
+						panic("it has not ended")
+					}
 					c.Deadline()
 					if c.Value(key("k")) != "v" {
 						panic("value lost")
