@@ -68,6 +68,7 @@ var fates = []fate{
 	{name: "503, done", status: 503},
 	{name: "503, not done", status: 503, lost: true},
 	{name: "429", status: 429, refused: true, after: "1"},
+	{name: "429, for long", status: 429, refused: true, after: "120"},
 	{name: "418", status: 418, refused: true, after: "2"},
 	{name: "418, for long", status: 418, refused: true, after: "120"},
 	{name: "403", status: 403, refused: true},
@@ -78,6 +79,7 @@ var fates = []fate{
 // returns a number below n; 0 is that nothing does.
 type world struct {
 	choose func(n int) int
+	dies   func() bool    // the same for death
 	seen   map[string]int // what has happened, over all runs
 
 	x     *venue.Exchange
@@ -106,7 +108,7 @@ func (w *world) broken(format string, args ...any) {
 
 // mayDie is a point at which a process may be killed.
 func (w *world) mayDie() {
-	if w.lives > 0 && w.choose(2) == 1 {
+	if w.lives > 0 && w.dies() {
 		w.lives--
 		w.seen["killed"]++
 		panic(killed{})
@@ -117,12 +119,10 @@ func (w *world) mayDie() {
 func (w *world) save(_ context.Context, s retry.State) error {
 	w.mayDie()
 	fails := 0
-	if w.lives > 0 {
-		fails = w.choose(3)
-	}
-	if fails != 0 {
+	if w.lives > 0 && w.dies() {
 		w.lives--
 		w.seen["disk failed"]++
+		fails = 1 + w.choose(2)
 	}
 	if fails == 1 {
 		return errors.New("disk full")
@@ -302,14 +302,11 @@ func (w *world) live() (venue.Order, error) {
 			}
 			w.lives-- // and somebody resumes it
 		}
-		w.sleepless(w.among(0, time.Millisecond, modelWindow, 15*time.Second, time.Hour))
+		time.Sleep(w.among(0, time.Millisecond, modelWindow, 15*time.Second, time.Hour)) // no process runs
 	}
 }
 
 func (w *world) among(d ...time.Duration) time.Duration { return d[w.choose(len(d))] }
-
-// sleepless lets time pass where no process runs.
-func (w *world) sleepless(d time.Duration) { time.Sleep(d) }
 
 // bought returns the orders of the intent.
 func (w *world) bought() []venue.Order { return w.x.Orders()[w.olds:] }
@@ -317,10 +314,10 @@ func (w *world) bought() []venue.Order { return w.x.Orders()[w.olds:] }
 // report checks what a process says when it says it.
 func (w *world) report(o venue.Order, err error) {
 	name := "success"
-	if e, ok := errors.AsType[*retry.Error](err); ok {
-		name = e.Reason.Error()
-	} else if err != nil {
+	if e, ok := errors.AsType[*retry.Error](err); errors.Is(err, venue.ErrNotPlaced) {
 		name = "not placed"
+	} else if ok {
+		name = e.Reason.Error()
 	}
 	w.seen["=> "+name]++
 	switch n := len(w.bought()); {
@@ -403,8 +400,8 @@ func TestModelRandomRuns(t *testing.T) {
 	start := time.Now()
 	for run := range *modelRuns {
 		r := rand.New(rand.NewPCG(*modelSeed, uint64(run)))
-		rate := []float64{0.05, 0.2, 0.5}[run%3]
-		w := &world{seen: seen, choose: func(n int) int {
+		rate, deaths := []float64{0.05, 0.3, 0.6}[r.IntN(3)], []float64{0, 0.02, 0.2}[r.IntN(3)]
+		w := &world{seen: seen, dies: func() bool { return r.Float64() < deaths }, choose: func(n int) int {
 			if r.Float64() >= rate {
 				return 0
 			}
@@ -442,6 +439,7 @@ func TestModelEveryRunWithFewFaults(t *testing.T) {
 			at++
 			return tape[at-1]
 		}}
+		w.dies = func() bool { return w.choose(2) == 1 }
 		options = options[:len(tape)]
 		synctest.Test(t, func(t *testing.T) {
 			require.NoError(t, w.play(), "choices %v", tape)
