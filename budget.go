@@ -66,6 +66,7 @@ type Bucket struct {
 	// PerSuccess too. <0: nothing.
 	Refund float64
 
+	_         [64]byte     // what is written is not on the cache line of what is read only
 	state     atomic.Int64 // tokens taken, and above them retries: see bucketState
 	successes atomic.Int64 // and definite answers to a retry; beside state, on one cache line
 	carried   atomic.Int64 // retries, roughly: see retries
