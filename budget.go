@@ -254,6 +254,7 @@ type enclosure struct {
 	parent    context.Context // of the attempts: the caller's, or the deadline that they share
 	allowance allowance
 	watched   bool          // someone sees records
+	gate      any           // that the attempts pass; nil: none
 	sends     atomic.Int64  // requests on the wire, as far as transports tell
 	owner     *timedAttempt // the enclosing attempt whose own timeout is the deadline of the caller's ctx; nil: nobody's
 }
@@ -291,12 +292,16 @@ func (a *attempt) Err() error                  { return a.base().Err() }
 
 // Value finds the attempt itself, then what the caller's ctx has.
 func (a *attempt) Value(key any) any {
-	switch key.(type) {
+	switch key := key.(type) {
 	case attemptKey:
 		return a
 	case wire.Key:
 		if a.around != nil && a.around.watched {
 			return a.around
+		}
+	case interface{ heldBy(gate any) bool }: // a gate's
+		if a.around != nil && a.around.gate != nil && a.around.allowance.spent.Load() != closed && key.heldBy(a.around.gate) {
+			return a
 		}
 	}
 	return a.base().Value(key)

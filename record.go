@@ -26,6 +26,7 @@ type Record struct {
 	Start     time.Time     // of the attempt, on the operation's clock
 	Duration  time.Duration // of the attempt
 	Timeout   time.Duration // what the attempt was given; 0: no limit
+	Gated     time.Duration // spent at the gate before it
 	Sends     int           // requests that went out on the wire in it, where the transport can say (httpretry); else 0
 
 	Err    error  // nil on success
@@ -86,7 +87,7 @@ func (r Record) LogValue() slog.Value {
 		key   string
 		value time.Duration
 	}{
-		{"timeout", r.Timeout}, {"window", r.Window}, {"own_wait", r.OwnWait},
+		{"gated", r.Gated}, {"timeout", r.Timeout}, {"window", r.Window}, {"own_wait", r.OwnWait},
 		{"hint", r.Hint}, {"spread", r.Spread}, {"wait", r.Wait},
 	} {
 		if d.value != 0 {
@@ -152,7 +153,7 @@ var (
 	ErrDeadline = errors.New("retry: deadline")
 	// ErrBudget: the local retry budget refuses. It also is the error of Spend.
 	ErrBudget = errors.New("retry: local retry budget refuses")
-	// ErrCanceled: ctx was cancelled, or the sleeper failed.
+	// ErrCanceled: ctx was cancelled, or the sleeper or the gate failed.
 	ErrCanceled = errors.New("retry: canceled")
 	// ErrJournal: the journal could not be saved, so nothing further was sent.
 	// It also is the error of Save.
@@ -165,7 +166,7 @@ var (
 //   - Reason, and [context.DeadlineExceeded] where it is ErrDeadline;
 //   - the chain of Last, op's own error;
 //   - ctx.Err() and context.Cause(ctx), where ctx ended the operation;
-//   - the error of Budget.Spend, of Journal.Save or of Policy.Sleep, where that did;
+//   - the error of Budget.Spend, Gate.Enter, Journal.Save or Policy.Sleep, where that did;
 //   - ErrUnknownOutcome, whatever the Reason, where some attempt may have been
 //     applied without anyone knowing: its class was unknown (or ctx ended it
 //     in flight and its error proves nothing) and its effect was not ReadOnly.
@@ -188,12 +189,14 @@ type Error struct {
 	unproven bool          // some attempt did not prove that nothing was applied
 	resends  bool          // ErrAttempts: Resends is used up
 	inner    bool          // the reason is that of a loop inside op
+	gate     bool          // the gate has not let it pass
+	class    Class         // of Last
 	late     bool          // Elapsed counts from the end of attempt 1
-	also     error         // of ctx, Spend, Save or Sleep
+	also     error         // of ctx, Spend, Save, Sleep or the gate
 	cause    error         // context.Cause(ctx), where ctx ended it
 	miss     time.Duration // ErrDeadline: how far past the deadline the next would end; <0: it has passed
 	least    time.Duration // ErrDeadline: the MinTimeout in miss
-	hint     time.Duration // ErrHint, ErrSuspended; ErrDeadline: what made the wait too long
+	hint     time.Duration // ErrHint, ErrSuspended; ErrDeadline: what made the wait too long; of a gate: how long it is held
 	maxHint  time.Duration // ErrHint
 	shared   bool          // ErrAttempts: an allowance is spent, not MaxAttempts
 	spender  string        // and the name of its operation
@@ -239,6 +242,9 @@ func (e *Error) why() string {
 	if e.inner {
 		return "a loop inside it has given up"
 	}
+	if e.gate {
+		return e.whyGate()
+	}
 	switch e.Reason {
 	case ErrUnclassified:
 		return fmt.Sprintf("no rule knows %s (see retry.Always)", typeOf(e.Last))
@@ -274,6 +280,18 @@ func (e *Error) why() string {
 		return fmt.Sprintf("the journal could not be saved: %s", redacted(e.also))
 	}
 	return redacted(e.Reason)
+}
+
+func (e *Error) whyGate() string {
+	switch {
+	case e.Reason == ErrHint:
+		return fmt.Sprintf("the gate is held for %v, MaxHint is %v", legible(e.hint), e.maxHint)
+	case e.hint > 0:
+		return fmt.Sprintf("the gate is held for %v, past the deadline", legible(e.hint))
+	case e.Reason == ErrDeadline:
+		return "others were before it at the gate until the deadline"
+	}
+	return "the gate: " + redacted(e.also)
 }
 
 func (e *Error) whyDeadline() string {
