@@ -3,7 +3,7 @@
 //
 //	go run .            # some ten minutes
 //	go run . -quick     # two, and too few passes for an interval
-//	go run . -rows Wait # the rows that match, printed only
+//	go run . -rows Wait # the rows that match, printed only; also Asleep, Sizes
 package main
 
 import (
@@ -65,24 +65,25 @@ func run(passes int, benchtime, pattern, out string) error {
 		}
 	}
 	var report bytes.Buffer
-	if pattern != "" {
-		r.write(&report, only)
-		_, err := io.Copy(os.Stdout, &report)
-		return err
-	}
-	log.Print("sizes")
-	sizes, err := measureSizes(temp)
-	if err != nil {
-		return err
-	}
-	if err := head(&report, passes, benchtime); err != nil {
-		return err
+	if pattern == "" {
+		if err := head(&report, passes, benchtime); err != nil {
+			return err
+		}
 	}
 	r.write(&report, only)
-	writeSizes(&report, sizes)
-	writeAsleep(&report, r)
-	if err := os.WriteFile(out, report.Bytes(), 0o666); err != nil {
-		return err
+	r.writeAsleep(&report, only)
+	if only.MatchString("Sizes") {
+		log.Print("sizes")
+		sizes, err := measureSizes(temp)
+		if err != nil {
+			return err
+		}
+		writeSizes(&report, sizes)
+	}
+	if pattern == "" {
+		if err := os.WriteFile(out, report.Bytes(), 0o666); err != nil {
+			return err
+		}
 	}
 	_, err = io.Copy(os.Stdout, &report)
 	return err

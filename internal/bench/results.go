@@ -205,6 +205,9 @@ What each library does, and with which settings, is in the tests.`)
 
 // write writes the summary and the table of each row.
 func (r results) write(to io.Writer, only *regexp.Regexp) {
+	if !slices.ContainsFunc(rows, func(w row) bool { return only.MatchString(w.bench) }) {
+		return
+	}
 	fmt.Fprint(to, "\n## What is to be reached\n\n| what | ours | best other | it is, of ours | to reach | reached |\n|---|---|---|---|---|---|\n")
 	for _, w := range rows {
 		if !only.MatchString(w.bench) {
@@ -273,7 +276,10 @@ func interval(s benchmath.Summary) string {
 }
 
 // writeAsleep writes what sleeping operations cost at each number of them.
-func writeAsleep(to io.Writer, r results) {
+func (r results) writeAsleep(to io.Writer, only *regexp.Regexp) {
+	if !only.MatchString("Asleep") {
+		return
+	}
 	fmt.Fprint(to, "\n## Operations asleep\n\nEach in a goroutine of its own, for an hour, on one cancellable context.\n\n"+
 		"| at once | library | until asleep, each | until cancelled, each | heap, each | stack, each |\n|---|---|---|---|---|---|\n")
 	for _, n := range crowds {
