@@ -34,6 +34,145 @@ type Budget interface {
 	Earn(ctx context.Context, cost float64)
 }
 
+// Bucket is the [Budget] in one process: a bucket of tokens that retries take
+// out and successes put back. It is fed by successes alone, not by time: while
+// a service is down its clients make no more than the retries in the bucket,
+// and when it is up again they may fail one in six times and lose nothing.
+//
+//	var shared retry.Bucket // of all operations that use one service
+//	p := retry.Policy{Budget: &shared}
+//
+// The zero value is full and ready for use. In every field NaN is the default,
+// as 0 is, and more than a million counts as a million. Amounts are held in
+// millionths of a token, to the nearest, and above 0 at least one: so 0.6 of a
+// token is exactly 6 in 10, however often it is earned. Fields are set before
+// first use. A Bucket must not be copied, is safe for concurrent use, and takes
+// no lock.
+type Bucket struct {
+	// Capacity is how many tokens it holds, and begins with. 0: 10. <0: no
+	// limit; nothing is refused, and all is counted.
+	Capacity float64
+	// Cost is what a retry takes, times Policy.Weight. 0: 1. <0: nothing. A
+	// retry that costs more than Capacity is always refused.
+	Cost float64
+	// ThrottledCost is the Cost after ClassThrottled. 0: Cost. <0: nothing.
+	ThrottledCost float64
+	// UnknownCost is the Cost after ClassUnknown, such as a time-out. 0: Cost. <0: nothing.
+	UnknownCost float64
+	// PerSuccess is what a success earns. 0: 0.2. <0: nothing.
+	PerSuccess float64
+	// Refund is the share of the last retry's cost that an operation earns, in
+	// place of PerSuccess, if it has made one: 1 is the whole. 0: it earns
+	// PerSuccess too. <0: nothing.
+	Refund float64
+
+	state     atomic.Int64 // tokens taken, and above them retries: see bucketState
+	more      atomic.Int64 // retries that no longer fit in state
+	successes atomic.Int64 // and definite answers to a retry
+	failures  atomic.Int64 // of other operations
+	refusals  atomic.Int64
+}
+
+// Counts says how much a [Bucket] or [Stats] has seen.
+type Counts struct {
+	Operations int64 // that have ended
+	Attempts   int64
+	Retries    int64 // attempts but the first
+	Refusals   int64 // operations that the budget has ended
+}
+
+// Ratio returns the ratio of retries to first attempts, 0 where there are none.
+func (c Counts) Ratio() float64 {
+	if first := c.Attempts - c.Retries; first > 0 {
+		return float64(c.Retries) / float64(first)
+	}
+	return 0
+}
+
+// EmptyError is the error of a [Bucket] that refuses a retry. Two of them are
+// equal (==) if their amounts are.
+type EmptyError struct {
+	Left     float64 // tokens
+	Capacity float64
+	Cost     float64 // of the retry
+}
+
+func (e EmptyError) Error() string {
+	return fmt.Sprintf("%v of %v tokens left, a retry costs %v", e.Left, e.Capacity, e.Cost)
+}
+
+// Spend takes what a retry after v costs, for a weight of 1 times weight, if
+// that much is left. If not it takes nothing and returns an [EmptyError], at
+// once. A weight that is not above 0 counts as 1.
+func (b *Bucket) Spend(_ context.Context, v Verdict, weight float64) (cost float64, err error) {
+	c, capacity := b.cost(v.Class, weight), b.capacity()
+	for {
+		old := bucketState(b.state.Load())
+		if capacity >= 0 && old.taken()+c > capacity {
+			b.refusals.Add(1)
+			return 0, EmptyError{tokens(max(0, capacity-old.taken())), tokens(capacity), tokens(c)}
+		}
+		taken := old.taken()
+		if capacity >= 0 {
+			taken += c
+		}
+		if b.swap(old, taken, 1) {
+			return tokens(c), nil
+		}
+	}
+}
+
+// Return puts back the cost of a retry that was not sent, which then does not
+// count as one. Never are there more tokens than Capacity.
+func (b *Bucket) Return(_ context.Context, cost float64) {
+	c := fixed(cost, 0)
+	for {
+		old := bucketState(b.state.Load())
+		if b.swap(old, max(0, old.taken()-c), -1) {
+			return
+		}
+	}
+}
+
+// Earn puts in what a success earns: PerSuccess, or Refund of cost where that
+// is set and cost, which is that of the operation's last retry, is above 0.
+func (b *Bucket) Earn(_ context.Context, cost float64) {
+	b.successes.Add(1)
+	old := bucketState(b.state.Load())
+	if old.taken() == 0 {
+		return // it is full
+	}
+	earned := b.earned(cost)
+	for earned > 0 && old.taken() > 0 {
+		if b.swap(old, max(0, old.taken()-earned), 0) {
+			return
+		}
+		old = bucketState(b.state.Load())
+	}
+}
+
+// Tokens returns how many tokens are left; +Inf if Capacity is below 0.
+func (b *Bucket) Tokens() float64 {
+	capacity := b.capacity()
+	if capacity < 0 {
+		return math.Inf(1)
+	}
+	return tokens(max(0, capacity-bucketState(b.state.Load()).taken()))
+}
+
+// Counts returns what b has seen. A retry counts when it is paid for, an
+// operation and its first attempt when it ends (by a panic it does not). While
+// operations run the numbers may be from slightly different moments.
+func (b *Bucket) Counts() Counts {
+	c := Counts{
+		Operations: b.successes.Load() + b.failures.Load(),
+		Retries:    b.more.Load() + bucketState(b.state.Load()).retries(),
+		Refusals:   b.refusals.Load(),
+	}
+	c.Attempts = c.Operations + c.Retries
+	return c
+}
+
 // Journal keeps one operation's state through a crash: the policy of the
 // operation holds it, and whoever resumes the operation makes a new one with
 // the State that was saved last. A Journal serves one operation at a time; a
@@ -339,6 +478,92 @@ func enclosing(ctx context.Context) *attempt {
 	a, _ := ctx.Value(attemptKey{}).(*attempt)
 	return a
 }
+
+// failed counts an operation that has failed and earned nothing. The loop
+// tells it to a Bucket, also to one that a Budget of the caller's embeds.
+func (b *Bucket) failed() { b.failures.Add(1) }
+
+// cost resolves what a retry after a failure of class c costs.
+func (b *Bucket) cost(c Class, weight float64) int64 {
+	cost := b.Cost
+	switch {
+	case c == ClassThrottled && isSet(b.ThrottledCost):
+		cost = b.ThrottledCost
+	case c == ClassUnknown && isSet(b.UnknownCost):
+		cost = b.UnknownCost
+	}
+	if !isSet(cost) {
+		cost = 1
+	}
+	if weight > 0 {
+		cost = min(cost, 1e6) * min(weight, 1e6)
+	}
+	return fixed(cost, 0)
+}
+
+// capacity resolves Capacity, <0: no limit.
+func (b *Bucket) capacity() int64 {
+	if b.Capacity < 0 {
+		return -1
+	}
+	return fixed(b.Capacity, 10*token)
+}
+
+// earned resolves what an operation whose last retry has cost so much earns.
+func (b *Bucket) earned(cost float64) int64 {
+	if cost > 0 && isSet(b.Refund) {
+		return fixed(min(cost, 1e6)*min(b.Refund, 1e6), 0)
+	}
+	return fixed(b.PerSuccess, token/5)
+}
+
+// swap replaces old, if it still stands, by one with so much taken and so many
+// retries more.
+func (b *Bucket) swap(old bucketState, taken, retries int64) bool {
+	const spill = 1 << 22
+	n, more := old.retries()+retries, int64(0)
+	if n >= spill || n <= -spill {
+		n, more = 0, n
+	}
+	if !b.state.CompareAndSwap(int64(old), n<<takenBits|taken) {
+		return false
+	}
+	if more != 0 {
+		b.more.Add(more)
+	}
+	return true
+}
+
+// bucketState is one word, so that a retry and its count cost one swap: tokens
+// taken below, and retries above, of which there may be fewer than none after
+// a spill.
+type bucketState int64
+
+const (
+	token     = 1_000_000 // the unit of amounts is a millionth
+	takenBits = 40        // hold a million tokens
+)
+
+func (s bucketState) taken() int64   { return int64(s) & (1<<takenBits - 1) }
+func (s bucketState) retries() int64 { return int64(s) >> takenBits }
+
+// fixed returns x tokens in millionths: byDefault where x is 0 or NaN, 0 where
+// it is negative.
+func fixed(x float64, byDefault int64) int64 {
+	switch {
+	case !isSet(x):
+		return byDefault
+	case x < 0:
+		return 0
+	}
+	return max(1, int64(float64(min(x, 1e6)*token)+0.5))
+}
+
+// isSet reports whether x is neither 0 nor NaN.
+func isSet(x float64) bool { return x < 0 || x > 0 }
+
+// tokens is the inverse of fixed, exactly.
+func tokens(amount int64) float64 { return float64(amount) / token }
 
 // saturatingAdd returns a+b for a, b >= 0.
 func saturatingAdd(a, b time.Duration) time.Duration {
