@@ -55,7 +55,10 @@ var rows = []row{
 		bench: "Bucket/SpendParallel", ours: "retry", title: "Bucket: ask + give back, all cores",
 		reach: "≤ 0.75 × the best", limits: []limit{{"", 0.75}}, allocs: 0, skip: []string{"floor"},
 	}, {
-		bench: "Bucket/Earn", ours: "retry", title: "Bucket: credit a success when full",
+		bench: "Bucket/Earn", ours: "retry", title: "Bucket: credit a success when full, one core",
+		reach: "≤ failsafe", limits: []limit{{"failsafe", 1}}, allocs: 0, skip: []string{"floor"},
+	}, {
+		bench: "Bucket/EarnParallel", ours: "retry", title: "Bucket: credit a success when full, all cores",
 		reach: "≤ failsafe", limits: []limit{{"failsafe", 1}}, allocs: 0, skip: []string{"floor"},
 	}, {
 		bench: "RetryAfter/Seconds", ours: "retry", title: `Retry-After "120"`,
