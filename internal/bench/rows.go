@@ -61,6 +61,12 @@ var rows = []row{
 		bench: "Bucket/EarnParallel", ours: "retry", title: "Bucket: credit a success when full, all cores",
 		reach: "≤ failsafe", limits: []limit{{"failsafe", 1}}, allocs: 0, skip: []string{"floor"},
 	}, {
+		bench: "Gate/Enter", ours: "retry", title: "PacedGate: enter and leave, nobody waits, one core",
+		reach: "–", allocs: -1,
+	}, {
+		bench: "Gate/EnterParallel", ours: "retry", title: "PacedGate: enter and leave, nobody waits, all cores",
+		reach: "–", allocs: -1,
+	}, {
 		bench: "RetryAfter/Seconds", ours: "retry", title: `Retry-After "120"`,
 		reach: "≤ 1.2 × Atoi; 0 allocs", limits: []limit{{"Atoi", 1.2}}, allocs: 0,
 	}, {
