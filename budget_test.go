@@ -153,6 +153,16 @@ func TestBucketLimitsToTheMillionth(t *testing.T) {
 	}
 }
 
+// What is no cost puts nothing back.
+func TestBucketTakesNothingBackForNothing(t *testing.T) {
+	b := &retry.Bucket{Capacity: 1}
+	require.Equal(t, 1, granted(b, retry.ClassTransient))
+	for _, cost := range []float64{0, -1, math.NaN(), math.Inf(-1)} {
+		b.Return(t.Context(), cost)
+		require.Equal(t, 0.0, b.Tokens())
+	}
+}
+
 // 0.6 means 6 in 10: no rounding gathers, however often it is earned.
 func TestBucketRatiosAreExact(t *testing.T) {
 	for _, ratio := range []float64{0.6, 0.1, 0.2, 0.3, 0.7, 1.1, 0.123456} {
