@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -43,9 +44,9 @@ type Budget interface {
 //	p := retry.Policy{Budget: &shared}
 //
 // The zero value is full and ready for use. In every field NaN is the default,
-// as 0 is, and more than a million counts as a million. Amounts are held in
-// millionths of a token, to the nearest, and above 0 at least one: so 0.6 of a
-// token is exactly 6 in 10, however often it is earned. Fields are set before
+// as 0 is, and more than a million counts as a million. Amounts and shares are held
+// in millionths, to the nearest, and above 0 at least one: so 0.6 of a token
+// is exactly 6 in 10, however often it is earned. Fields are set before
 // first use. A Bucket must not be copied, is safe for concurrent use, and takes
 // no lock.
 type Bucket struct {
@@ -562,12 +563,22 @@ func (s bucketState) retries() int64 { return int64(s) >> takenBits }
 // fixed returns x tokens, above 0, in millionths: the nearest number, at least 1.
 func fixed(x float64) int64 { return max(1, int64(float64(min(x, maxTokens)*token)+0.5)) }
 
-// product returns x*y tokens in millionths, 0 where either is negative.
+// product returns x*y tokens in millionths, 0 where either is negative. It is
+// that of the two in millionths: floats would round some halves down.
 func product(x, y float64) int64 {
-	if x < 0 || y < 0 {
+	switch {
+	case x < 0 || y < 0:
 		return 0
+	case y == 1:
+		return fixed(x)
 	}
-	return fixed(min(x, maxTokens) * min(y, maxTokens))
+	hi, lo := bits.Mul64(uint64(fixed(x)), uint64(fixed(y)))
+	lo, c := bits.Add64(lo, token/2, 0)
+	if hi += c; hi >= token {
+		return maxTokens * token
+	}
+	n, _ := bits.Div64(hi, lo, token)
+	return int64(min(max(n, 1), maxTokens*token))
 }
 
 // isSet reports whether x is neither 0 nor NaN.

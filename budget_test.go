@@ -70,7 +70,7 @@ func TestBucketFields(t *testing.T) {
 		{"+Inf", &retry.Bucket{Capacity: inf, Cost: inf, PerSuccess: inf, Refund: inf}, retry.ClassTransient, 1e6, 1e6, 1e6, 1e6},
 		{"huge", &retry.Bucket{Capacity: math.MaxFloat64, Cost: math.MaxFloat64, PerSuccess: math.MaxFloat64, Refund: math.MaxFloat64}, retry.ClassTransient, 1e6, 1e6, 1e6, 1e6},
 		{"a million", &retry.Bucket{Capacity: 1e6, Cost: 1e6}, retry.ClassTransient, 1e6, 1e6, 0.2, 0.2},
-		{"tiny", &retry.Bucket{Capacity: 1e-300, Cost: 1e-300, PerSuccess: 1e-300, Refund: 1e-300}, retry.ClassTransient, 1e-6, 1e-6, 1e-6, 1e-6},
+		{"tiny", &retry.Bucket{Capacity: 1e-300, Cost: 1e-300, PerSuccess: 1e-300, Refund: 1e-300}, retry.ClassTransient, 1e-6, 1e-6, 1e-6, 4e-6},
 		{"millionths", &retry.Bucket{Capacity: 0.000003, Cost: 0.0000024, PerSuccess: 0.0000016}, retry.ClassTransient, 0.000003, 0.000002, 0.000002, 0.000002},
 		{"throttled as Cost", &retry.Bucket{Cost: 3}, retry.ClassThrottled, 10, 3, 0.2, 0.2},
 		{"unknown as Cost", &retry.Bucket{Cost: 3}, retry.ClassUnknown, 10, 3, 0.2, 0.2},
@@ -116,6 +116,7 @@ func TestBucketWeighs(t *testing.T) {
 		{0, 3, 3}, {2, 0.5, 1}, {0.1, 3, 0.3}, {0.7, 0.1, 0.07},
 		{2, 0, 2}, {2, -1, 2}, {2, math.NaN(), 2}, {2, math.Inf(-1), 2},
 		{2, math.Inf(1), 1e6}, {1e6, 1e6, 1e6}, {-1, math.Inf(1), 0}, {5e-324, 5e-324, 1e-6},
+		{0.000249, 0.5, 0.000125}, // a half in floats too small to be rounded up
 	} {
 		b := retry.Bucket{Capacity: math.Inf(1), Cost: c.cost}
 		cost, err := b.Spend(t.Context(), retry.Verdict{}, c.weight)
@@ -150,6 +151,16 @@ func TestBucketLimitsToTheMillionth(t *testing.T) {
 	for _, cost := range []float64{1, 1e9, math.Inf(1), math.NaN(), -1} {
 		b.Return(t.Context(), cost)
 		require.Equal(t, 10.0, b.Tokens())
+	}
+}
+
+// What is no cost puts nothing back.
+func TestBucketTakesNothingBackForNothing(t *testing.T) {
+	b := &retry.Bucket{Capacity: 1}
+	require.Equal(t, 1, granted(b, retry.ClassTransient))
+	for _, cost := range []float64{0, -1, math.NaN(), math.Inf(-1)} {
+		b.Return(t.Context(), cost)
+		require.Equal(t, 0.0, b.Tokens())
 	}
 }
 

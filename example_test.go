@@ -231,7 +231,7 @@ func ExamplePolicy_endpointFamilies() {
 		}
 		return v
 	}
-	ip := new(thrift) // a ban is the IP's, so all families share a Budget
+	ip := new(retry.Bucket) // a ban is the IP's, so all families share a Budget
 
 	publicReads := retry.Policy{
 		Name: "klines", Effect: retry.ReadOnly, Classify: classify, Budget: ip,
