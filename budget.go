@@ -37,7 +37,7 @@ type Budget interface {
 // Bucket is the [Budget] in one process: a bucket of tokens that retries take
 // out and successes put back. It is fed by successes alone, not by time: while
 // a service is down its clients make no more than the retries in the bucket,
-// and when it is up again they may fail one in six times and lose nothing.
+// and where one attempt in ten fails they are refused none.
 //
 //	var shared retry.Bucket // of all operations that use one service
 //	p := retry.Policy{Budget: &shared}
@@ -66,9 +66,10 @@ type Bucket struct {
 	// PerSuccess too. <0: nothing.
 	Refund float64
 
+	_         [64]byte     // what is written is not on the cache line of what is read only
 	state     atomic.Int64 // tokens taken, and above them retries: see bucketState
-	more      atomic.Int64 // retries that no longer fit in state
-	successes atomic.Int64 // and definite answers to a retry
+	successes atomic.Int64 // and definite answers to a retry; beside state, on one cache line
+	carried   atomic.Int64 // retries, roughly: see retries
 	failures  atomic.Int64 // of other operations
 	refusals  atomic.Int64
 }
@@ -106,29 +107,38 @@ func (e EmptyError) Error() string {
 // once. A weight that is not above 0 counts as 1.
 func (b *Bucket) Spend(_ context.Context, v Verdict, weight float64) (cost float64, err error) {
 	c, capacity := b.cost(v.Class, weight), b.capacity()
+	takes := c
+	if capacity < 0 {
+		takes, capacity = 0, 0
+	}
 	for {
 		old := bucketState(b.state.Load())
-		if capacity >= 0 && old.taken()+c > capacity {
+		if old.taken()+takes > capacity {
 			b.refusals.Add(1)
 			return 0, EmptyError{tokens(max(0, capacity-old.taken())), tokens(capacity), tokens(c)}
 		}
-		taken := old.taken()
-		if capacity >= 0 {
-			taken += c
-		}
-		if b.swap(old, taken, 1) {
+		if b.state.CompareAndSwap(int64(old), int64(old)+oneRetry+takes) {
+			if (old.retries()+1)%carry == 0 {
+				b.carried.Add(carry)
+			}
 			return tokens(c), nil
 		}
 	}
 }
 
 // Return puts back the cost of a retry that was not sent, which then does not
-// count as one. Never are there more tokens than Capacity.
+// count as one. There are never more tokens than Capacity.
 func (b *Bucket) Return(_ context.Context, cost float64) {
-	c := fixed(cost, 0)
+	c := int64(0)
+	if cost > 0 {
+		c = fixed(cost)
+	}
 	for {
 		old := bucketState(b.state.Load())
-		if b.swap(old, max(0, old.taken()-c), -1) {
+		if b.state.CompareAndSwap(int64(old), int64(old)-oneRetry-min(c, old.taken())) {
+			if old.retries()%carry == 0 {
+				b.carried.Add(-carry)
+			}
 			return
 		}
 	}
@@ -138,16 +148,8 @@ func (b *Bucket) Return(_ context.Context, cost float64) {
 // is set and cost, which is that of the operation's last retry, is above 0.
 func (b *Bucket) Earn(_ context.Context, cost float64) {
 	b.successes.Add(1)
-	old := bucketState(b.state.Load())
-	if old.taken() == 0 {
-		return // it is full
-	}
-	earned := b.earned(cost)
-	for earned > 0 && old.taken() > 0 {
-		if b.swap(old, max(0, old.taken()-earned), 0) {
-			return
-		}
-		old = bucketState(b.state.Load())
+	if bucketState(b.state.Load()).taken() > 0 {
+		b.credit(b.earned(cost))
 	}
 }
 
@@ -166,7 +168,7 @@ func (b *Bucket) Tokens() float64 {
 func (b *Bucket) Counts() Counts {
 	c := Counts{
 		Operations: b.successes.Load() + b.failures.Load(),
-		Retries:    b.more.Load() + bucketState(b.state.Load()).retries(),
+		Retries:    b.retries(),
 		Refusals:   b.refusals.Load(),
 	}
 	c.Attempts = c.Operations + c.Retries
@@ -495,68 +497,77 @@ func (b *Bucket) cost(c Class, weight float64) int64 {
 	if !isSet(cost) {
 		cost = 1
 	}
-	if weight > 0 {
-		cost = min(cost, 1e6) * min(weight, 1e6)
+	if !(weight > 0) {
+		weight = 1
 	}
-	return fixed(cost, 0)
+	return product(cost, weight)
 }
 
-// capacity resolves Capacity, <0: no limit.
+// capacity resolves Capacity; <0: no limit.
 func (b *Bucket) capacity() int64 {
-	if b.Capacity < 0 {
+	switch {
+	case b.Capacity > 0:
+		return fixed(b.Capacity)
+	case b.Capacity < 0:
 		return -1
 	}
-	return fixed(b.Capacity, 10*token)
+	return 10 * token
 }
 
-// earned resolves what an operation whose last retry has cost so much earns.
+// earned resolves what an operation earns whose last retry has cost so much.
 func (b *Bucket) earned(cost float64) int64 {
-	if cost > 0 && isSet(b.Refund) {
-		return fixed(min(cost, 1e6)*min(b.Refund, 1e6), 0)
+	switch {
+	case cost > 0 && isSet(b.Refund):
+		return product(cost, b.Refund)
+	case isSet(b.PerSuccess):
+		return product(b.PerSuccess, 1)
 	}
-	return fixed(b.PerSuccess, token/5)
+	return token / 5
 }
 
-// swap replaces old, if it still stands, by one with so much taken and so many
-// retries more.
-func (b *Bucket) swap(old bucketState, taken, retries int64) bool {
-	const spill = 1 << 22
-	n, more := old.retries()+retries, int64(0)
-	if n >= spill || n <= -spill {
-		n, more = 0, n
+// credit puts in so much, up to the capacity.
+func (b *Bucket) credit(amount int64) {
+	for {
+		old := bucketState(b.state.Load())
+		if b.state.CompareAndSwap(int64(old), int64(old)-min(amount, old.taken())) {
+			return
+		}
 	}
-	if !b.state.CompareAndSwap(int64(old), n<<takenBits|taken) {
-		return false
-	}
-	if more != 0 {
-		b.more.Add(more)
-	}
-	return true
+}
+
+// retries returns the number of them. State has its lowest bits, and carried
+// has it but for less than they can count, even while others are between the
+// two: the number is the one nearest to carried that ends in those bits.
+func (b *Bucket) retries() int64 {
+	near := b.carried.Load()
+	rest := bucketState(b.state.Load()).retries() - near
+	return near + rest<<takenBits>>takenBits
 }
 
 // bucketState is one word, so that a retry and its count cost one swap: tokens
-// taken below, and retries above, of which there may be fewer than none after
-// a spill.
+// taken below, and above them the lowest bits of the number of retries.
 type bucketState int64
 
 const (
-	token     = 1_000_000 // the unit of amounts is a millionth
-	takenBits = 40        // hold a million tokens
+	token     = 1_000_000 // in the unit of amounts
+	maxTokens = 1e6
+	takenBits = 40 // maxTokens fits
+	oneRetry  = 1 << takenBits
+	carry     = 1 << 20 // retries; far less than what the bits above can count
 )
 
-func (s bucketState) taken() int64   { return int64(s) & (1<<takenBits - 1) }
+func (s bucketState) taken() int64   { return int64(s) & (oneRetry - 1) }
 func (s bucketState) retries() int64 { return int64(s) >> takenBits }
 
-// fixed returns x tokens in millionths: byDefault where x is 0 or NaN, 0 where
-// it is negative.
-func fixed(x float64, byDefault int64) int64 {
-	switch {
-	case !isSet(x):
-		return byDefault
-	case x < 0:
+// fixed returns x tokens, above 0, in millionths: the nearest number, at least 1.
+func fixed(x float64) int64 { return max(1, int64(float64(min(x, maxTokens)*token)+0.5)) }
+
+// product returns x*y tokens in millionths, 0 where either is negative.
+func product(x, y float64) int64 {
+	if x < 0 || y < 0 {
 		return 0
 	}
-	return max(1, int64(float64(min(x, 1e6)*token)+0.5))
+	return fixed(min(x, maxTokens) * min(y, maxTokens))
 }
 
 // isSet reports whether x is neither 0 nor NaN.

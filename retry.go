@@ -401,6 +401,7 @@ type course struct {
 	cost     float64       // of the last retry
 	reserved bool          // a retry is taken and not yet sent
 	charged  bool          // and the budget has been charged for it
+	earned   bool          // the budget was told of the outcome
 	leave    func(Outcome) // tells the gate what came of the attempt; nil: nothing to tell
 	sending  bool          // the attempt is under way
 	gated    time.Duration // at the gate before it
@@ -773,6 +774,7 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	f := o.refuse(ctx, p, &r, inner)
 	if p.Budget != nil && o.attempts > 1 && definite(err, v) {
 		p.Budget.Earn(ctx, o.cost)
+		o.earned = true
 	}
 	if f != nil {
 		return o.fail(ctx, p, &r, f)
@@ -1009,12 +1011,13 @@ func (o *operation) found(ctx context.Context, p *Policy) {
 	o.release(ctx, p)
 	r := o.record(p)
 	r.Start, r.Effect, r.Gated = o.clock(p), Mutation, o.gated
+	r.found = true
 	o.conclude(ctx, p, &r)
 }
 
 // conclude ends the operation with success.
 func (o *operation) conclude(ctx context.Context, p *Policy, r *Record) {
-	if p.Budget != nil {
+	if p.Budget != nil && !o.earned {
 		p.Budget.Earn(ctx, o.cost)
 	}
 	if p.Journal != nil {
@@ -1040,6 +1043,9 @@ func (o *operation) stop(ctx context.Context, p *Policy, f *Error) context.Conte
 // fail ends the operation with f, whose reason and detail are set.
 func (o *operation) fail(ctx context.Context, p *Policy, r *Record, f *Error) bool {
 	o.release(ctx, p)
+	if b, ok := p.Budget.(interface{ failed() }); ok && o.attempts > 0 && !o.earned {
+		b.failed()
+	}
 	if p.Journal != nil && f.Reason != ErrJournal {
 		o.saveEnd(ctx, p, f.Reason != ErrCanceled && !o.unknown)
 	}
