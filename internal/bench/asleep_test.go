@@ -87,7 +87,6 @@ func sleepers(b *testing.B, n int, c contender) (took nap) {
 		survived atomic.Int64
 	)
 	heap, stack := inUse()
-	awake := waiting()
 	began := time.Now()
 	for range n {
 		done.Go(func() {
@@ -97,7 +96,13 @@ func sleepers(b *testing.B, n int, c contender) (took nap) {
 			}
 		})
 	}
-	for waiting() < awake+n {
+	for calm := 0; calm < 2; calm++ {
+		if busy() {
+			calm = -1
+		}
+		if time.Since(began) > time.Minute {
+			b.Fatal("they do not fall asleep")
+		}
 		runtime.Gosched()
 	}
 	took.start = time.Since(began)
@@ -114,11 +119,11 @@ func sleepers(b *testing.B, n int, c contender) (took nap) {
 	return took
 }
 
-// waiting is the number of goroutines that wait for something.
-func waiting() int {
-	s := []metrics.Sample{{Name: "/sched/goroutines/waiting:goroutines"}}
+// busy says whether any goroutine but this one runs or wants to.
+func busy() bool {
+	s := []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}, {Name: "/sched/goroutines/running:goroutines"}}
 	metrics.Read(s)
-	return int(s[0].Value.Uint64())
+	return s[0].Value.Uint64() > 0 || s[1].Value.Uint64() > 1
 }
 
 // inUse is what live objects and all stacks take, after two collections: the

@@ -65,9 +65,14 @@ type contender struct {
 // race benchmarks the contenders at operations that fail so often before they
 // succeed, and checks that each really made all the attempts.
 func race(b *testing.B, fails int, contenders []contender) {
+	raceIn(b, b.Context(), "", fails, contenders)
+}
+
+// raceIn is race in a context other than the usual one, which can be
+// cancelled, and with a prefix to the names.
+func raceIn(b *testing.B, ctx context.Context, prefix string, fails int, contenders []contender) {
 	for _, c := range contenders {
-		b.Run(c.name, func(b *testing.B) {
-			ctx := b.Context()
+		b.Run(prefix+c.name, func(b *testing.B) {
 			w := work{err: c.err, fails: fails}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -193,9 +198,10 @@ func seth(wait time.Duration) func(context.Context, *work) (int, error) {
 	}
 }
 
-func sethShared(ctx context.Context) func(context.Context, *work) (int, error) {
+// sethShared shares one, as it must not be.
+func sethShared() func(context.Context, *work) (int, error) {
 	b := sethvargo.WithMaxRetries(attempts-1, sethvargo.NewConstant(1))
-	return func(_ context.Context, w *work) (int, error) {
+	return func(ctx context.Context, w *work) (int, error) {
 		return sethvargo.DoValue(ctx, b, func(context.Context) (int, error) { return w.do() })
 	}
 }
@@ -295,15 +301,17 @@ func within(run func(context.Context, *work) (int, error)) func(context.Context,
 	}
 }
 
-// First-attempt success, a limit of attempts only, the policy in a variable.
+// First-attempt success, a limit of attempts only, the policy in a variable:
+// in a context that nothing ends, and in one that can be cancelled, which costs
+// those who look at it before they begin.
 func BenchmarkSuccess(b *testing.B) {
-	race(b, 0, []contender{
+	contenders := []contender{
 		{"direct", nil, direct},
 		{"floor", nil, func(ctx context.Context, w *work) (int, error) {
 			return floorAttempts(ctx, attempts, func(context.Context) (int, error) { return w.do() })
 		}},
 		{"retry", nil, ours(&retry.Policy{MaxElapsed: -1})},
-		{"sethvargo, shared (wrong)", nil, sethShared(b.Context())},
+		{"sethvargo, shared (wrong)", nil, sethShared()},
 		{"sethvargo", nil, seth(1)},
 		{"eapache", nil, eapache(1)},
 		{"avast", nil, avastShared()},
@@ -313,7 +321,9 @@ func BenchmarkSuccess(b *testing.B) {
 		{"cenkalti v6", nil, cenkaltiV6(1, 0)},
 		{"failsafe", nil, failsafed(0)},
 		{"aws", nil, awsed(0)},
-	})
+	}
+	raceIn(b, context.Background(), "Background/", 0, contenders)
+	raceIn(b, b.Context(), "Cancellable/", 0, contenders)
 }
 
 // The same with the policy written in the call, as first examples do.

@@ -80,14 +80,13 @@ func (r results) collect(binary, bench, benchtime string) error {
 // plain is a benchmark's name as it was written: without the number of
 // processors, and with its spaces.
 func plain(n benchfmt.Name) string {
-	base, parts := n.Parts()
-	name := string(base)
-	for _, p := range parts {
-		if p[0] == '/' {
-			name += string(p)
+	full := string(n.Full())
+	if _, parts := n.Parts(); len(parts) > 0 {
+		if last := string(parts[len(parts)-1]); last[0] == '-' {
+			full = strings.TrimSuffix(full, last)
 		}
 	}
-	return strings.ReplaceAll(name, "_", " ")
+	return strings.ReplaceAll(full, "_", " ")
 }
 
 // entry is one sub-benchmark of a row.

@@ -28,7 +28,10 @@ const (
 
 var rows = []row{
 	{
-		bench: "Success", ours: "retry", title: "first attempt succeeds, attempts only",
+		bench: "Success/Background", ours: "retry", title: "first attempt succeeds, attempts only",
+		reach: "≤ each; 0 allocs", limits: []limit{{"", 1}}, allocs: 0, skip: []string{"direct", "floor"},
+	}, {
+		bench: "Success/Cancellable", ours: "retry", title: "same, in a context that can be cancelled",
 		reach: "≤ each; 0 allocs", limits: []limit{{"", 1}}, allocs: 0, skip: []string{"direct", "floor"},
 	}, {
 		bench: "SuccessLiteral", ours: "retry", title: "same, Policy literal in the call",

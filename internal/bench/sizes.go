@@ -104,23 +104,24 @@ func measureSize(dir string, u user) (s size, err error) {
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source.String()), 0o666); err != nil {
 		return s, err
 	}
-	mod := "module user.example\n\ngo 1.26\n"
+	mod := []string{"module user.example", "go 1.26"}
 	for _, m := range u.modules {
+		format := "{{.Version}}"
 		if m == own {
-			root, err := output(".", "go", "list", "-m", "-f", "{{.Dir}}", own)
-			if err != nil {
-				return s, err
-			}
-			mod += fmt.Sprintf("\nrequire %s v0.0.0\n\nreplace %s => %s\n", own, own, strings.TrimSpace(root))
-			continue
+			format = "{{.Dir}}"
 		}
-		version, err := output(".", "go", "list", "-m", "-f", "{{.Version}}", m)
+		answer, err := output(".", "go", "list", "-m", "-f", format, m)
 		if err != nil {
 			return s, err
 		}
-		mod += fmt.Sprintf("\nrequire %s %s\n", m, strings.TrimSpace(version))
+		answer = strings.TrimSpace(answer)
+		if m == own {
+			mod = append(mod, fmt.Sprintf("replace %s => %s", own, answer))
+			answer = "v0.0.0"
+		}
+		mod = append(mod, fmt.Sprintf("require %s %s", m, answer))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(strings.Join(mod, "\n")+"\n"), 0o666); err != nil {
 		return s, err
 	}
 	if _, err := output(dir, "go", "mod", "tidy"); err != nil {
@@ -144,10 +145,7 @@ func measureSize(dir string, u user) (s size, err error) {
 	if s.listed, err = lines(dir, "", "go", "list", "-m", "all"); err != nil {
 		return s, err
 	}
-	known := len(u.modules)
-	if known > 1 {
-		known = 1 // what else it needs to be called at all is counted
-	}
+	known := min(len(u.modules), 1) // what else it needs to be called at all is counted
 	s.linked, s.required, s.listed = s.linked-known, s.required-known, s.listed-1-known
 	return s, nil
 }
