@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-3d0f8764/retry"
 	"github.com/stretchr/testify/require"
 )
 
@@ -52,4 +54,40 @@ func TestASceneThatFailsIsSeen(t *testing.T) {
 	s = scenes()[2]
 	s.reason = nil
 	require.Error(t, s.play(t.Context(), &bytes.Buffer{}, srv, 1))
+}
+
+// A blind repeat buys twice, Submit once; the reader sees it in a few seconds.
+func TestTheStoryOfTheOrdersComesOutAsItSays(t *testing.T) {
+	var out bytes.Buffer
+	start := time.Now()
+	require.NoError(t, runOrders(t.Context(), &out))
+	require.Less(t, time.Since(start), 6*time.Second)
+
+	var orders []int // at the venue, per scene
+	for line := range strings.Lines(out.String()) {
+		if !strings.Contains(line, "=>") { // an error's text is as long as it is
+			require.LessOrEqual(t, len([]rune(line)), 121, "too long: %s", line)
+		}
+		switch {
+		case len(orders) < len(tales()) && strings.HasPrefix(line, fmt.Sprintf("%d. %s\n", len(orders)+1, tales()[len(orders)].title)):
+			orders = append(orders, 0)
+		case strings.Contains(line, "the venue    => order"):
+			require.Contains(t, line, "BUY 3, FILLED")
+			orders[len(orders)-1]++
+		}
+	}
+	require.Equal(t, []int{2, 1, 1, 1}, orders)
+	require.Contains(t, out.String(), "the client   => retry: order: ")
+	require.Contains(t, out.String(), "proof")
+}
+
+// A story that does not come out as it should is seen, so that CI sees it.
+func TestAStoryThatFailsIsSeen(t *testing.T) {
+	s := tales()[0]
+	require.NoError(t, s.check(nil, 2, 2))
+	require.ErrorContains(t, s.check(nil, 2, 1), "1 orders, not 2")
+	require.ErrorContains(t, s.check(nil, 1, 2), "1 requests to buy, not 2")
+	require.Error(t, s.check(retry.ErrAttempts, 2, 2))
+	s.reason = retry.ErrUnknownOutcome
+	require.Error(t, s.check(nil, 2, 2))
 }

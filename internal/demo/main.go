@@ -11,11 +11,18 @@ import (
 	"os"
 )
 
-const usage = `Usage: go run ./internal/demo [-h]
+const usage = `Usage: go run ./internal/demo [-h] [orders]
 
 Starts a server on loopback that fails in various ways, calls it through
 retry.Do with real HTTP, and prints each attempt: when it started, what came of
 it, what that proves (its class), and what was decided. Scenes:
+
+`
+
+const ordersUsage = `
+With the argument orders: an order at a mock exchange on loopback, whose answer
+comes too late or whose request is lost. A blind repeat buys twice;
+retry.Submit buys once. Scenes:
 
 `
 
@@ -26,15 +33,23 @@ func main() {
 		for i, s := range scenes() {
 			fmt.Fprintf(w, "  %d. %s\n", i+1, s.title)
 		}
-		fmt.Fprint(w, "\nIt takes about six seconds and exits with 1 if a scene does not come out as it should.\n")
+		fmt.Fprint(w, ordersUsage)
+		for i, s := range tales() {
+			fmt.Fprintf(w, "  %d. %s\n", i+1, s.title)
+		}
+		fmt.Fprint(w, "\nEach takes a few seconds and exits with 1 if a scene does not come out as it should.\n")
 	}
 	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "demo: unknown argument %q\n", flag.Arg(0))
+	play := run
+	switch {
+	case flag.NArg() == 1 && flag.Arg(0) == "orders":
+		play = runOrders
+	case flag.NArg() > 0:
+		fmt.Fprintf(os.Stderr, "demo: unknown arguments %q\n", flag.Args())
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := run(context.Background(), os.Stdout); err != nil {
+	if err := play(context.Background(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
