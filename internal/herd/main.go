@@ -6,11 +6,9 @@ import (
 )
 
 func main() {
-	for _, n := range []int{100, 1000} {
-		for _, st := range []strategy{none, full, equal, decorrelated, elapsedOnly, twin} {
-			t := time.Now()
-			f := herd{clients: n, server: server{rate: 10}}.runs(st, 200, python)
-			fmt.Println(n, st.name, f.calls.mean(), f.last.mean(), time.Since(t))
-		}
+	for _, d := range defences {
+		t := time.Now()
+		f := weather.runs(d, 2)
+		fmt.Printf("%s %.2f %.2f %.0f %v\n", d.name, f.perRequest.mean(), f.peak.mean(), f.recovery.mean(), time.Since(t))
 	}
 }
