@@ -8,6 +8,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-3d0f8764/retry"
@@ -105,6 +106,7 @@ type call struct {
 	attempts int
 	open     *http.Response // of the last attempt, not yet drained
 	send     *sendContext   // under it
+	wrote    func()         // notes that the attempt's request went out; nil: nobody asks
 	done     bool           // the response is the caller's
 }
 
@@ -141,6 +143,9 @@ func (c *call) attempt(ctx context.Context) (*http.Response, error) {
 	}
 	if resp == nil {
 		return nil, errors.New("httpretry: Base returned neither a response nor an error")
+	}
+	if c.wrote != nil {
+		c.wrote()
 	}
 	if resp.Body == nil {
 		resp.Body = http.NoBody
@@ -181,32 +186,49 @@ func (c *call) classify(err error) retry.Verdict {
 		}
 		return v
 	}
-	if refused(err) {
-		return retry.Verdict{Class: retry.ClassTransient}
+	class := http2Class(err)
+	if class == retry.ClassTransient {
+		return retry.Verdict{Class: class}
 	}
 	if c.custom != nil {
 		return c.custom(err)
 	}
 	// As http.Client would wrap it: an io.EOF is the lost end of an answer.
-	return retry.Classify(&url.Error{Err: err})
+	v := retry.Classify(&url.Error{Err: err})
+	if v.Class == retry.ClassUnclassified {
+		v.Class = class
+	}
+	return v
 }
 
-// refused reports whether err says that an HTTP/2 server has not processed the
-// request: a stream refused (RFC 9113 8.7), or one beyond the last that a
-// GOAWAY names (6.8). net/http has no exported errors for them, only texts.
-func refused(err error) bool {
+// http2Class returns what an error of net/http's HTTP/2 says of its request:
+// transient where the server has not processed it, as it refused the stream
+// (RFC 9113 8.7) or named an earlier one as the last in a GOAWAY (6.8); unknown
+// where stream or connection were lost otherwise; else unclassified. net/http
+// has no exported errors for them, only texts.
+func http2Class(err error) retry.Class {
 	for range 100 {
 		if err == nil {
-			return false
+			break
 		}
-		text := err.Error()
-		if strings.HasPrefix(text, "stream error: stream ID ") && strings.Contains(text, "; REFUSED_STREAM") ||
-			text == "http2: Transport received Server's graceful shutdown GOAWAY" {
-			return true
+		// So begins the text of what NoReplay has kept net/http from repeating.
+		text := strings.TrimPrefix(err.Error(), "http2: Transport: cannot retry err [")
+		switch {
+		case strings.HasPrefix(text, "stream error: stream ID "):
+			if _, code, _ := strings.Cut(text, "; "); strings.HasPrefix(code, "REFUSED_STREAM") {
+				return retry.ClassTransient
+			}
+			return retry.ClassUnknown
+		case strings.HasPrefix(text, "http2: Transport received Server's graceful shutdown GOAWAY"),
+			strings.HasPrefix(text, "http2: Transport received GOAWAY from server ErrCode:"):
+			return retry.ClassTransient
+		case strings.HasPrefix(text, "http2: server sent GOAWAY and closed the connection; "),
+			strings.HasPrefix(text, "connection error: ") && strings.HasSuffix(text, "_ERROR"):
+			return retry.ClassUnknown
 		}
 		err = errors.Unwrap(err)
 	}
-	return false
+	return retry.ClassUnclassified
 }
 
 // sleep drains the response that is not returned, so that its connection can
@@ -227,12 +249,23 @@ func (c *call) sleep(ctx context.Context, d time.Duration) error {
 }
 
 // trace lets the operations around know what goes out on the wire, where one
-// of them keeps records.
+// of them keeps records: once for each connection that the request was written
+// to. Over HTTP/2 a response may overtake the word that its request went out.
 func (c *call) trace(attempt, ctx context.Context) context.Context {
+	c.wrote = nil
 	if attempt.Value(wire.Key{}) == nil {
 		return ctx
 	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wire.Sent(attempt) }})
+	var owed atomic.Bool
+	c.wrote = func() {
+		if owed.Swap(false) {
+			wire.Sent(attempt)
+		}
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:      func(httptrace.GotConnInfo) { owed.Store(true) },
+		WroteHeaders: c.wrote,
+	})
 }
 
 // hand gives the response to the caller.
