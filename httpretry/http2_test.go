@@ -55,7 +55,11 @@ func TestStreamsNotProcessedAreRepeatedEvenForAPost(t *testing.T) {
 					resp, err := tr.RoundTrip(post(t, body))
 					require.NoError(t, err)
 					require.Equal(t, "done", read(t, resp))
-					require.Equal(t, x.attempts, httpretry.Attempts(resp))
+					attempts := x.attempts
+					if x.noReplay && body == "" && !strings.Contains(x.name, "with an error") {
+						attempts = 1 // NoReplay cannot stop these: see its doc
+					}
+					require.Equal(t, attempts, httpretry.Attempts(resp))
 					require.Equal(t, x.times+1, f.Heads())
 					require.Equal(t, x.times+1, w.Sends())
 				})

@@ -59,7 +59,9 @@ type Transport struct {
 	// NoReplay stops net/http from repeating a request by itself where a
 	// kept-alive connection turns out to be dead. What was not written at all
 	// may still go out on another connection. A POST with a key and without a
-	// body then goes out with an empty chunked body.
+	// body then goes out with an empty chunked body. Streams that an HTTP/2 server
+	// refused, of a request without a body, net/http repeats all the same: they
+	// were not processed.
 	NoReplay bool
 }
 
