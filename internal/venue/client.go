@@ -99,6 +99,22 @@ func (c *Client) Find(ctx context.Context) (Order, retry.Resolution, error) {
 	return Order{}, retry.Unresolved, nil
 }
 
+// ErrNotPlaced is the proof that there is no order, and that none will come.
+var ErrNotPlaced = errors.New("venue: there is no such order, and it is too late for it to arrive")
+
+// Look reads what became of the order: an op for [retry.Do]. A job whose state
+// says that it has ended does not say how; whoever was to report it asks so.
+func (c *Client) Look(ctx context.Context) (Order, error) {
+	o, r, err := c.Find(ctx)
+	switch {
+	case err != nil || r == retry.Applied:
+		return o, err
+	case r == retry.NotApplied:
+		return Order{}, retry.Permanent(ErrNotPlaced)
+	}
+	return Order{}, retry.Transient(fmt.Errorf("venue: no order under %q, but it may still arrive", c.Intent.ClientID))
+}
+
 // meant reports whether o is what the intent says.
 func (c *Client) meant(o Order) bool {
 	return o.Side == c.Intent.Side && o.Quantity == c.Intent.Quantity && o.Type == c.Intent.Type && !o.Time.Before(c.Since)
@@ -154,10 +170,14 @@ func (c *Client) call(ctx context.Context, method string, q url.Values, into any
 	return json.Unmarshal(body, into)
 }
 
-// judge has the venue's own rules: 418 is a ban.
+// judge has the venue's own rules: 418 is a ban for as long as Retry-After
+// says, 403 one of ten minutes. Both are refused at the door.
 func judge(resp *http.Response) (retry.Verdict, bool) {
-	if resp.StatusCode == http.StatusTeapot {
+	switch resp.StatusCode {
+	case http.StatusTeapot:
 		return retry.Verdict{Class: retry.ClassSuspended}, true
+	case http.StatusForbidden:
+		return retry.Verdict{Class: retry.ClassSuspended, After: 10 * time.Minute}, true
 	}
 	return retry.Verdict{}, false
 }

@@ -193,6 +193,9 @@ func work(dir, url, dieAt string) error {
 		return err
 	}
 	c.Key, c.Window, c.Since = "k", 20*time.Millisecond, state.Started
+	if state.Version == 0 { // nothing was sent yet
+		c.Since = time.Now()
+	}
 	find := func(ctx context.Context) (venue.Order, retry.Resolution, error) {
 		alive()
 		defer alive()
@@ -203,13 +206,7 @@ func work(dir, url, dieAt string) error {
 
 	var order venue.Order
 	if state.Ended { // killed before it could say how
-		order, err = retry.Do(context.Background(), &looks, func(ctx context.Context) (venue.Order, error) {
-			o, r, err := find(ctx)
-			if err == nil && r != retry.Applied {
-				err = retry.Permanent(fmt.Errorf("the job has ended, and its order is %v", r))
-			}
-			return o, err
-		})
+		order, err = retry.Do(context.Background(), &looks, c.Look)
 	} else {
 		p.Journal = &retry.Journal{State: state, Save: func(ctx context.Context, state retry.State) error {
 			alive()
