@@ -174,7 +174,7 @@ func lines(dir, prefix, name string, args ...string) (n int, err error) {
 
 func writeSizes(to io.Writer, groups [][]size) {
 	fmt.Fprint(to, "\n## What importing it adds\n\nTo the binary of a program that makes one call with it, and to the modules of that program beyond the library's own.\n"+
-		"To reach: at most 400 KB for the root package, and no module.\n")
+		"To reach: at most 400 KB, stripped, for the root package, and no module.\n")
 	for _, group := range groups {
 		fmt.Fprint(to, "\n| library | binary | added | added, stripped (-s -w) | modules linked | in go.mod | in the build list |\n|---|---|---|---|---|---|---|\n")
 		for _, s := range group {
