@@ -1,8 +1,8 @@
 // Command bench measures package retry side by side with its peers, in one
 // run, and writes RESULTS.md:
 //
-//	go run .            # some ten minutes
-//	go run . -quick     # two, and too few passes for an interval
+//	go run .            # some six minutes
+//	go run . -quick     # three, and too few passes for an interval
 //	go run . -rows Wait # the rows that match, printed only; also Asleep, Sizes
 package main
 
