@@ -639,7 +639,8 @@ func TestSubmitPanics(t *testing.T) {
 	t.Run("nil", func(t *testing.T) {
 		require.Panics(t, func() { _, _ = retry.Submit(t.Context(), nil, d.send, retry.Lookup[string]{}) })
 		require.Panics(t, func() { _, _ = retry.Submit(t.Context(), nil, nil, d.lookup()) })
-		require.Panics(t, func() { _, _ = retry.Submit(nil, nil, d.send, d.lookup()) }) //nolint:staticcheck // on purpose
+		var none context.Context
+		require.Panics(t, func() { _, _ = retry.Submit(none, nil, d.send, d.lookup()) })
 	})
 }
 

@@ -317,7 +317,7 @@ func TestCheckOfAResponseThatWasGivenUpOn(t *testing.T) {
 	})
 	require.Equal(t, 1, rounds)
 	require.Equal(t, 3, s.Calls())
-		require.ErrorIs(t, err, retry.ErrAttempts)
+	require.ErrorIs(t, err, retry.ErrAttempts)
 	status := new(retry.StatusError)
 	require.ErrorAs(t, err, &status)
 	require.Equal(t, 503, status.Code)

@@ -135,7 +135,7 @@ func (w storm) run(d defence, draws *rand.Rand) aftermath {
 		}
 	}
 	s.start(0, func() {
-		for s.sleep(nil, time.Duration(draws.ExpFloat64()/rate*float64(time.Second))) == nil {
+		for s.sleep(context.Background(), time.Duration(draws.ExpFloat64()/rate*float64(time.Second))) == nil {
 			a.requests[s.now/time.Second]++
 			a.requested++
 			process := draws.IntN(w.processes)
