@@ -70,9 +70,9 @@ func status(code int, fields ...string) http.HandlerFunc {
 	}
 }
 
-// client is one with a Transport of its own, whose waits take no time. It returns the
+// retryingClient is one with a Transport of its own, whose waits take no time. It returns the
 // waits, too.
-func client(t *testing.T, tr *httpretry.Transport) (*http.Client, *[]time.Duration) {
+func retryingClient(t *testing.T, tr *httpretry.Transport) (*http.Client, *[]time.Duration) {
 	var waits []time.Duration
 	p := retry.Policy{}
 	if tr.Policy != nil {
@@ -125,7 +125,7 @@ func TestStatusesOverTheWire(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, test.steps...)
-			c, waits := client(t, &httpretry.Transport{})
+			c, waits := retryingClient(t, &httpretry.Transport{})
 			resp, err := c.Get(s.URL)
 			require.NoError(t, err)
 			require.Equal(t, test.code, resp.StatusCode)
@@ -177,7 +177,7 @@ func TestWhichRequestsAreRepeated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, status(503), status(200))
-			c, _ := client(t, &httpretry.Transport{Policy: &retry.Policy{Effect: retry.ReadOnly}}) // is ignored
+			c, _ := retryingClient(t, &httpretry.Transport{Policy: &retry.Policy{Effect: retry.ReadOnly}}) // is ignored
 			ctx := t.Context()
 			if test.mark != 0 {
 				ctx = httpretry.WithEffect(ctx, test.mark)
@@ -200,7 +200,7 @@ func TestWhichRequestsAreRepeated(t *testing.T) {
 func TestKeyIsMadeOncePerRequest(t *testing.T) {
 	s := serve(t, status(503), status(503), status(200))
 	made := 0
-	c, _ := client(t, &httpretry.Transport{Key: func() string { made++; return fmt.Sprint("key-", made) }})
+	c, _ := retryingClient(t, &httpretry.Transport{Key: func() string { made++; return fmt.Sprint("key-", made) }})
 	req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader("body"))
 	require.NoError(t, err)
 	resp, err := c.Do(req)
@@ -225,7 +225,7 @@ func TestKeyIsMadeOncePerRequest(t *testing.T) {
 // A body that cannot be replayed is sent once, and what came of it returned.
 func TestABodyWithoutGetBodyIsSentOnce(t *testing.T) {
 	s := serve(t, status(503), status(200))
-	c, _ := client(t, &httpretry.Transport{})
+	c, _ := retryingClient(t, &httpretry.Transport{})
 	req, err := http.NewRequestWithContext(t.Context(), "PUT", s.URL, io.MultiReader(strings.NewReader("body")))
 	require.NoError(t, err)
 	resp, err := c.Do(req)
@@ -278,7 +278,7 @@ func TestTheRequestsBodyIsAlwaysClosed(t *testing.T) {
 			req.Body, _ = open()
 			req.GetBody, req.ContentLength = open, 4
 			policy := test.policy
-			c, _ := client(t, &httpretry.Transport{Base: test.base, Policy: &policy})
+			c, _ := retryingClient(t, &httpretry.Transport{Base: test.base, Policy: &policy})
 			resp, err := c.Transport.RoundTrip(req)
 			require.Nil(t, resp)
 			require.Error(t, err)
@@ -304,7 +304,7 @@ func (closedGate) Enter(context.Context, retry.Entry) (func(retry.Outcome), erro
 // with its reason.
 func TestCheckOfAResponseThatWasGivenUpOn(t *testing.T) {
 	s := serve(t, status(503))
-	c, _ := client(t, &httpretry.Transport{Policy: &retry.Policy{MaxAttempts: 3}})
+	c, _ := retryingClient(t, &httpretry.Transport{Policy: &retry.Policy{MaxAttempts: 3}})
 	rounds := 0
 	err := retry.Run(t.Context(), nil, func(ctx context.Context) error {
 		rounds++
@@ -342,7 +342,7 @@ func TestADownloadLongerThanTheTimeout(t *testing.T) {
 	for _, cover := range []bool{false, true} {
 		t.Run(fmt.Sprint("cover ", cover), func(t *testing.T) {
 			s := serve(t, slow)
-			c, _ := client(t, &httpretry.Transport{CoverBody: cover, Policy: &retry.Policy{AttemptTimeout: 80 * time.Millisecond, MaxElapsed: 100 * time.Millisecond}})
+			c, _ := retryingClient(t, &httpretry.Transport{CoverBody: cover, Policy: &retry.Policy{AttemptTimeout: 80 * time.Millisecond, MaxElapsed: 100 * time.Millisecond}})
 			resp, err := c.Get(s.URL)
 			require.NoError(t, err)
 			body, err := io.ReadAll(resp.Body)
@@ -363,7 +363,7 @@ func TestADownloadLongerThanTheTimeout(t *testing.T) {
 func TestAServerThatHangs(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	s := serve(t, hang, status(200))
-	c, _ := client(t, &httpretry.Transport{Policy: &retry.Policy{AttemptTimeout: 50 * time.Millisecond}})
+	c, _ := retryingClient(t, &httpretry.Transport{Policy: &retry.Policy{AttemptTimeout: 50 * time.Millisecond}})
 	resp, err := c.Get(s.URL)
 	require.NoError(t, err)
 	require.Equal(t, "OK", text(t, resp))
@@ -385,7 +385,7 @@ func TestCancellingWhileReadingTheBody(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
-	c, _ := client(t, &httpretry.Transport{})
+	c, _ := retryingClient(t, &httpretry.Transport{})
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
 	require.NoError(t, err)
@@ -404,7 +404,7 @@ func TestARedirectWithABody(t *testing.T) {
 	for _, code := range []int{307, 308} {
 		var s *answers
 		s = serve(t, status(503), func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, s.URL+"/next", code) }, status(503), status(200))
-		c, _ := client(t, &httpretry.Transport{})
+		c, _ := retryingClient(t, &httpretry.Transport{})
 		req, err := http.NewRequestWithContext(t.Context(), "PUT", s.URL, strings.NewReader("body"))
 		require.NoError(t, err)
 		resp, err := c.Do(req)
