@@ -41,6 +41,9 @@ func TestStreamsNotProcessedAreRepeatedEvenForAPost(t *testing.T) {
 		{"beyond the last, with an error, no replay", angry, 2, true, 3},
 	} {
 		for _, body := range []string{"", "hello"} {
+			if x.noReplay && body == "" {
+				continue // NoReplay leaves a POST without body and key as it is
+			}
 			t.Run(x.name+" "+body, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &frames{answer: func(c *frameConn, nth int, stream uint32) {
