@@ -27,7 +27,7 @@ func canned(statuses ...int) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		i := calls % len(statuses)
 		calls++
-		responses[i] = http.Response{StatusCode: statuses[i], Header: http.Header{}, Body: http.NoBody, Request: req}
+		responses[i] = http.Response{StatusCode: statuses[i], Body: http.NoBody, Request: req}
 		return &responses[i], nil
 	})
 }

@@ -3,6 +3,7 @@ package httpretry
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"io"
 	"net/http"
 	"time"
@@ -60,11 +61,20 @@ func Attempts(resp *http.Response) int {
 	return 1
 }
 
-// outcome is what a Transport knows of a response that it has returned.
+// outcome is what a Transport knows of a response that it has returned, and
+// the context of that response's request.
 type outcome struct {
-	request  *http.Request // the response's: others may be made with its context
+	context.Context
+	request  http.Request // others may be made with its context
 	attempts int
 	gaveUp   *retry.Error // nil: it is a success
+}
+
+func (o *outcome) Value(key any) any {
+	if key == (outcomeKey{}) {
+		return o
+	}
+	return o.Context.Value(key)
 }
 
 // outcomeKey finds the outcome in the context of a response's request.
@@ -74,7 +84,7 @@ func outcomeOf(resp *http.Response) *outcome {
 	if resp.Request == nil {
 		return nil
 	}
-	if o, ok := resp.Request.Context().Value(outcomeKey{}).(*outcome); ok && o.request == resp.Request {
+	if o, ok := resp.Request.Context().Value(outcomeKey{}).(*outcome); ok && &o.request == resp.Request {
 		return o
 	}
 	return nil

@@ -22,9 +22,9 @@ import (
 
 // The contract of http.RoundTripper, kept to the letter, against servers on loopback.
 
-// answers is a server that gives one answer after the other, the last again and
+// replies is a server that gives one answer after the other, the last again and
 // again, and remembers what it was sent.
-type answers struct {
+type replies struct {
 	*httptest.Server
 	mu     sync.Mutex
 	bodies []string
@@ -32,8 +32,8 @@ type answers struct {
 	conns  atomic.Int64
 }
 
-func serve(t *testing.T, steps ...http.HandlerFunc) *answers {
-	s := &answers{}
+func serve(t *testing.T, steps ...http.HandlerFunc) *replies {
+	s := &replies{}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
@@ -52,13 +52,13 @@ func serve(t *testing.T, steps ...http.HandlerFunc) *answers {
 	return s
 }
 
-func (s *answers) Calls() int {
+func (s *replies) Calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.bodies)
 }
 
-// status answers with code, fields ("Name: value") and its text.
+// status replies with code, fields ("Name: value") and its text.
 func status(code int, fields ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for _, f := range fields {
@@ -402,7 +402,7 @@ func TestCancellingWhileReadingTheBody(t *testing.T) {
 // Bodies go through 307 and 308, and each hop is a request of its own.
 func TestARedirectWithABody(t *testing.T) {
 	for _, code := range []int{307, 308} {
-		var s *answers
+		var s *replies
 		s = serve(t, status(503), func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, s.URL+"/next", code) }, status(503), status(200))
 		c, _ := retryingClient(t, &httpretry.Transport{})
 		req, err := http.NewRequestWithContext(t.Context(), "PUT", s.URL, strings.NewReader("body"))

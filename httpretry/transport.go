@@ -8,7 +8,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/seed-3d0f8764/retry"
@@ -59,9 +59,7 @@ type Transport struct {
 	// NoReplay stops net/http from repeating a request by itself where a
 	// kept-alive connection turns out to be dead. What was not written at all
 	// may still go out on another connection. A POST with a key and without a
-	// body then goes out with an empty chunked body. Streams that an HTTP/2 server
-	// refused, of a request without a body, net/http repeats all the same: they
-	// were not processed.
+	// body then goes out with an empty chunked body.
 	NoReplay bool
 }
 
@@ -127,9 +125,17 @@ type call struct {
 	attempts int
 	open     *http.Response // of the last attempt, not yet drained
 	send     *sendContext   // under it
-	first    sendContext    // of attempt 1
+	first    sending        // attempt 1
 	wrote    func()         // notes that the attempt's request went out; nil: nobody asks
+	failed   bool           // some attempt has
 	done     bool           // the response is the caller's
+}
+
+// sending is what one attempt is sent with. Each has its own: Base may still
+// hold those of an earlier one.
+type sending struct {
+	sendContext
+	request http.Request
 }
 
 // addKey makes the request one that may be repeated.
@@ -152,9 +158,12 @@ func (c *call) attempt(ctx context.Context) (*http.Response, error) {
 	c.policy.Effect = c.effect
 	resp, err := c.try(ctx)
 	if err != nil {
-		// Only a failure needs them. The loop reads its policy again after each
-		// attempt, and this one is nobody else's.
-		c.policy.Classify, c.policy.Sleep = c.classify, c.sleep
+		// The loop reads its policy again after each attempt, and this one is
+		// nobody else's.
+		if !c.failed {
+			c.failed = true
+			c.policy.Classify, c.policy.Sleep = c.classify, c.sleep
+		}
 		if j, ok := err.(*judgement); ok {
 			c.policy.Effect = j.status.Effect
 		}
@@ -164,12 +173,14 @@ func (c *call) attempt(ctx context.Context) (*http.Response, error) {
 
 // try sends the request once.
 func (c *call) try(ctx context.Context) (*http.Response, error) {
-	c.send = &c.first
+	s := &c.first
 	if c.attempts > 1 {
-		c.send = new(sendContext)
+		s = new(sending)
 	}
-	c.send.attempt, c.send.caller, c.send.cover = ctx, c.req.Context(), c.t.CoverBody
-	out := c.request.WithContext(c.trace(ctx, c.send))
+	s.attempt, s.caller, s.cover = ctx, c.req.Context(), c.t.CoverBody
+	c.send = &s.sendContext
+	out := &s.request
+	*out = *c.request.WithContext(c.trace(ctx, c.send))
 	if c.attempts > 1 && hasBody(out) {
 		body, err := out.GetBody()
 		if err != nil {
@@ -293,15 +304,25 @@ func (c *call) trace(attempt context.Context, send *sendContext) context.Context
 	if attempt.Value(wire.Key{}) == nil {
 		return send
 	}
-	owed := new(atomic.Bool)
+	var m struct {
+		sync.Mutex
+		owed bool
+	}
 	wrote := func() {
-		if owed.Swap(false) {
+		m.Lock()
+		defer m.Unlock() // whoever comes second finds it counted
+		if m.owed {
+			m.owed = false
 			wire.Sent(attempt)
 		}
 	}
 	c.wrote = wrote
 	return httptrace.WithClientTrace(send, &httptrace.ClientTrace{
-		GotConn:      func(httptrace.GotConnInfo) { owed.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) {
+			m.Lock()
+			defer m.Unlock()
+			m.owed = true
+		},
 		WroteHeaders: wrote,
 	})
 }
@@ -311,9 +332,9 @@ func (c *call) trace(attempt context.Context, send *sendContext) context.Context
 func (c *call) hand(resp *http.Response, gaveUp *retry.Error) *http.Response {
 	c.done = true
 	if c.attempts > 1 || gaveUp != nil {
-		o := &outcome{attempts: c.attempts, gaveUp: gaveUp}
-		o.request = c.request.WithContext(context.WithValue(c.request.Context(), outcomeKey{}, o))
-		resp.Request = o.request
+		o := &outcome{Context: c.request.Context(), attempts: c.attempts, gaveUp: gaveUp}
+		o.request = *c.request.WithContext(o)
+		resp.Request = &o.request
 	}
 	switch {
 	case resp.Body == http.NoBody:
