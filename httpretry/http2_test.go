@@ -2,9 +2,13 @@ package httpretry_test
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,4 +292,83 @@ func read(t testing.TB, resp *http.Response) string {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	return string(b)
+}
+
+// The same over TLS and TCP, with the server of net/http: a handler that
+// aborts resets its stream, which is unknown, and one that shuts down says
+// GOAWAY, which loses nothing.
+func TestServerOfHTTP2(t *testing.T) {
+	var ran atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch n := ran.Add(1); {
+		case n == 1:
+			panic(http.ErrAbortHandler)
+		case r.Header.Get("Last") != "":
+			w.Header().Set("Connection", "close") // a GOAWAY over HTTP/2
+		case n == 3:
+			w.WriteHeader(503)
+		}
+		fmt.Fprintf(w, "%s %s", r.Proto, body)
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	w := &watch{}
+	tr := &httpretry.Transport{Base: s.Client().Transport, Policy: atOnce(3, w)}
+	send := func(method, last string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), method, s.URL, strings.NewReader("hello"))
+		require.NoError(t, err)
+		if last != "" {
+			req.Header.Set("Last", last)
+		}
+		return tr.RoundTrip(req)
+	}
+	resp, err := send(http.MethodPost, "") // 1: reset
+	require.Nil(t, resp)
+	require.ErrorIs(t, err, retry.ErrUnknownOutcome)
+	for n, last := range []string{"yes", "", "yes", "yes"} { // 2; 3 and 4; 5; 6
+		resp, err = send(http.MethodPut, last)
+		require.NoError(t, err)
+		require.Equal(t, "HTTP/2.0 hello", read(t, resp))
+		require.Equal(t, []int{1, 2, 1, 1}[n], httpretry.Attempts(resp))
+	}
+	require.EqualValues(t, 6, ran.Load())
+	require.Equal(t, 6, w.Sends())
+}
+
+// Frame by frame over TLS.
+func TestRefusedStreamOverTLS(t *testing.T) {
+	for noReplay, attempts := range map[bool]int{false: 1, true: 3} {
+		f := &frames{answer: func(c *frameConn, nth int, stream uint32) {
+			switch nth {
+			case 1:
+				c.reset(stream, refusedStream)
+			case 2:
+				c.goAway(stream-1, noError)
+			default:
+				c.respond(stream, 200, "done")
+			}
+		}}
+		s := httptest.NewUnstartedServer(http.NotFoundHandler())
+		s.TLS = &tls.Config{NextProtos: []string{"h2"}}
+		s.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+			"h2": func(_ *http.Server, c *tls.Conn, _ http.Handler) { f.Serve(c) },
+		}
+		s.StartTLS()
+		base := s.Client().Transport.(*http.Transport)
+		base.ForceAttemptHTTP2 = true
+		w := &watch{}
+		tr := &httpretry.Transport{Base: base, Policy: atOnce(5, w), NoReplay: noReplay}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader("hello"))
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, "done", read(t, resp))
+		require.Equal(t, attempts, httpretry.Attempts(resp))
+		require.Equal(t, 3, f.Heads())
+		require.Equal(t, 3, w.Sends())
+		tr.CloseIdleConnections()
+		s.Close()
+	}
 }
