@@ -49,10 +49,10 @@ func hostile(t *testing.T, speak func(net.Conn)) *http.Transport {
 	return base
 }
 
-// answers is a Base without a network.
-type answers func(*http.Request) *http.Response
+// fakeBase is a Base without a network.
+type fakeBase func(*http.Request) *http.Response
 
-func (a answers) RoundTrip(req *http.Request) (*http.Response, error) { return a(req), nil }
+func (a fakeBase) RoundTrip(req *http.Request) (*http.Response, error) { return a(req), nil }
 
 func get(t testing.TB) *http.Request {
 	req := post(t, "")
@@ -77,7 +77,7 @@ func TestHeadersOfAnyLength(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &watch{}
-			base := answers(func(*http.Request) *http.Response {
+			base := fakeBase(func(*http.Request) *http.Response {
 				return &http.Response{StatusCode: 503, Header: http.Header{name: values}, Body: http.NoBody}
 			})
 			tr := &httpretry.Transport{Base: base, Policy: atOnce(3, w), Signals: everySignal}
@@ -136,7 +136,7 @@ func TestDrainIsBoundedInBytes(t *testing.T) {
 	for name, body := range map[string]io.Reader{"endless": zeros{}, "bomb": unpacked} {
 		counted := &reads{Reader: body}
 		calls := 0
-		base := answers(func(*http.Request) *http.Response {
+		base := fakeBase(func(*http.Request) *http.Response {
 			if calls++; calls > 1 {
 				return &http.Response{StatusCode: 200, Body: http.NoBody}
 			}
@@ -153,7 +153,7 @@ func TestDrainIsBoundedInBytes(t *testing.T) {
 	// What says that it is longer is not even begun.
 	counted := &reads{Reader: zeros{}}
 	calls := 0
-	base := answers(func(*http.Request) *http.Response {
+	base := fakeBase(func(*http.Request) *http.Response {
 		calls++
 		return &http.Response{StatusCode: 503, ContentLength: 64<<10 + 1, Body: counted}
 	})
@@ -206,7 +206,7 @@ func TestEndless1xx(t *testing.T) {
 func TestRetryAfterZeroForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, calls := time.Now(), 0
-		base := answers(func(*http.Request) *http.Response {
+		base := fakeBase(func(*http.Request) *http.Response {
 			calls++
 			return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"0"}}, Body: http.NoBody}
 		})
@@ -230,7 +230,7 @@ func TestHintOfCenturies(t *testing.T) {
 	for _, value := range []string{"9999999999", strings.Repeat("9", 1<<20), "Fri, 31 Dec 9999 23:59:59 GMT"} {
 		synctest.Test(t, func(t *testing.T) {
 			start, calls := time.Now(), 0
-			base := answers(func(*http.Request) *http.Response {
+			base := fakeBase(func(*http.Request) *http.Response {
 				calls++
 				return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {value}}, Body: io.NopCloser(strings.NewReader("why"))}
 			})
@@ -309,7 +309,7 @@ func TestNoSecretsInTexts(t *testing.T) {
 		"no connection": &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 		}},
-		"a status": answers(func(*http.Request) *http.Response {
+		"a status": fakeBase(func(*http.Request) *http.Response {
 			return &http.Response{StatusCode: 503, Header: http.Header{"Set-Cookie": {"s3cret"}, "Retry-After": {"s3cret"}}, Body: io.NopCloser(strings.NewReader("s3cret"))}
 		}),
 	} {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-3d0f8764/retry"
@@ -238,4 +239,34 @@ func TestHalfAnAnswer(t *testing.T) {
 	require.Equal(t, "half", string(body))
 	require.NoError(t, resp.Body.Close())
 	require.EqualValues(t, 1, n.Load())
+}
+
+// A server that does not read: AttemptTimeout ends an attempt in the middle of
+// its request, which may have arrived as far as anyone knows.
+func TestTimeoutWhileTheRequestIsWritten(t *testing.T) {
+	for method, attempts := range map[string]int{http.MethodPut: 3, http.MethodPost: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			base := hostile(t, func(c net.Conn) { time.Sleep(time.Hour) }) // it has read 64 KiB at most
+			w := &watch{}
+			p := atOnce(3, w)
+			p.AttemptTimeout = time.Second
+			var opened, closed atomic.Int64
+			open := func() (io.ReadCloser, error) {
+				opened.Add(1)
+				return &counted{strings.NewReader(strings.Repeat("x", 1<<20)), &closed, sync.Once{}}, nil
+			}
+			req := post(t, "")
+			req.Method, req.ContentLength, req.GetBody = method, 1<<20, open
+			req.Body, _ = open()
+			start := time.Now()
+			resp, err := (&httpretry.Transport{Base: base, Policy: p}).RoundTrip(req)
+			require.Nil(t, resp)
+			require.ErrorIs(t, err, retry.ErrUnknownOutcome)
+			require.Equal(t, time.Duration(attempts)*time.Second, time.Since(start))
+			require.Equal(t, attempts, w.Sends())
+			synctest.Wait()
+			require.EqualValues(t, attempts, opened.Load())
+			require.EqualValues(t, attempts, closed.Load())
+		})
+	}
 }
