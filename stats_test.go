@@ -154,11 +154,11 @@ func TestStatsCountASubmitFoundOut(t *testing.T) {
 // From the tenth on, successes are counted together: memory does not grow.
 func TestStatsCountLateSuccessesTogether(t *testing.T) {
 	var s retry.Stats
-	for _, n := range []int{1, 9, 10, 11, 1 << 40} {
+	for _, n := range []int{1, 9, 10, 11, 1 << 30} {
 		s.Observe(t.Context(), retry.Record{Attempt: n, Decision: retry.Succeeded})
 	}
 	require.Equal(t, map[string]int64{"1": 1, "9": 1, "10+": 3}, read(t, &s).Successes)
-	for n, want := range map[int]int64{-1: 0, 0: 0, 1: 1, 2: 0, 9: 1, 10: 3, 11: 3, 1 << 50: 3} {
+	for n, want := range map[int]int64{-1: 0, 0: 0, 1: 1, 2: 0, 9: 1, 10: 3, 11: 3, 1 << 30: 3} {
 		require.Equal(t, want, s.Successes(n), n)
 	}
 }
