@@ -86,3 +86,54 @@ func BenchmarkThreeFailures(b *testing.B) {
 		run(b, &retry.Policy{Backoff: retry.Backoff{Base: 1, Jitter: retry.NoJitter, Multiplier: 1}})
 	})
 }
+
+// Bucket: asked for a retry that is then given back; told of a success while
+// it is full, and while it is not. On two cores: -cpu 2.
+//
+//	go test -run '^$' -bench Bucket -cpu 1,2 -count 5 .
+func BenchmarkBucket(b *testing.B) {
+	ctx := context.Background()
+	v := retry.Verdict{Class: retry.ClassTransient}
+	askAndGive := func(b *testing.B, bucket *retry.Bucket) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if cost, err := bucket.Spend(ctx, v, 1); err == nil {
+					bucket.Return(ctx, cost)
+				}
+			}
+		})
+	}
+	b.Run("ask and give back", func(b *testing.B) { askAndGive(b, new(retry.Bucket)) })
+	b.Run("ask and give back, AWS", func(b *testing.B) { askAndGive(b, awsBucket()) })
+	b.Run("credit when full", func(b *testing.B) {
+		bucket := new(retry.Bucket)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				bucket.Earn(ctx, 0)
+			}
+		})
+	})
+	b.Run("ask and credit", func(b *testing.B) { // never full
+		bucket := &retry.Bucket{PerSuccess: 1, Cost: 1}
+		_, _ = bucket.Spend(ctx, v, 1)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if cost, err := bucket.Spend(ctx, v, 1); err == nil {
+					bucket.Earn(ctx, cost)
+				}
+			}
+		})
+	})
+	b.Run("refused", func(b *testing.B) {
+		bucket := &retry.Bucket{Cost: 11}
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				_, _ = bucket.Spend(ctx, v, 1)
+			}
+		})
+	})
+}

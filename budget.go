@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +33,147 @@ type Budget interface {
 	// server gave to a retry (a permanent status or mark). cost is that of
 	// the operation's last retry, 0 if it made none.
 	Earn(ctx context.Context, cost float64)
+}
+
+// Bucket is the [Budget] in one process: a bucket of tokens that retries take
+// out and successes put back. It is fed by successes alone, not by time: while
+// a service is down its clients make no more than the retries in the bucket,
+// and where one attempt in ten fails they are refused none.
+//
+//	var shared retry.Bucket // of all operations that use one service
+//	p := retry.Policy{Budget: &shared}
+//
+// The zero value is full and ready for use. In every field NaN is the default,
+// as 0 is, and more than a million counts as a million. Amounts and shares are held
+// in millionths, to the nearest, and above 0 at least one: so 0.6 of a token
+// is exactly 6 in 10, however often it is earned. Fields are set before
+// first use. A Bucket must not be copied, is safe for concurrent use, and takes
+// no lock.
+type Bucket struct {
+	// Capacity is how many tokens it holds, and begins with. 0: 10. <0: no
+	// limit; nothing is refused, and all is counted.
+	Capacity float64
+	// Cost is what a retry takes, times Policy.Weight. 0: 1. <0: nothing. A
+	// retry that costs more than Capacity is always refused.
+	Cost float64
+	// ThrottledCost is the Cost after ClassThrottled. 0: Cost. <0: nothing.
+	ThrottledCost float64
+	// UnknownCost is the Cost after ClassUnknown, such as a time-out. 0: Cost. <0: nothing.
+	UnknownCost float64
+	// PerSuccess is what a success earns. 0: 0.2. <0: nothing.
+	PerSuccess float64
+	// Refund is the share of the last retry's cost that an operation earns, in
+	// place of PerSuccess, if it has made one: 1 is the whole. 0: it earns
+	// PerSuccess too. <0: nothing.
+	Refund float64
+
+	_         [64]byte     // what is written is not on the cache line of what is read only
+	state     atomic.Int64 // tokens taken, and above them retries: see bucketState
+	successes atomic.Int64 // and definite answers to a retry; beside state, on one cache line
+	carried   atomic.Int64 // retries, roughly: see retries
+	failures  atomic.Int64 // of other operations
+	refusals  atomic.Int64
+}
+
+// Counts says how much a [Bucket] or [Stats] has seen.
+type Counts struct {
+	Operations int64 // that have ended
+	Attempts   int64
+	Retries    int64 // attempts but the first
+	Refusals   int64 // operations that the budget has ended
+}
+
+// Ratio returns the ratio of retries to first attempts, 0 where there are none.
+func (c Counts) Ratio() float64 {
+	if first := c.Attempts - c.Retries; first > 0 {
+		return float64(c.Retries) / float64(first)
+	}
+	return 0
+}
+
+// EmptyError is the error of a [Bucket] that refuses a retry. Two of them are
+// equal (==) if their amounts are.
+type EmptyError struct {
+	Left     float64 // tokens
+	Capacity float64
+	Cost     float64 // of the retry
+}
+
+func (e EmptyError) Error() string {
+	return fmt.Sprintf("%v of %v tokens left, a retry costs %v", e.Left, e.Capacity, e.Cost)
+}
+
+// Spend takes what a retry after v costs, for a weight of 1 times weight, if
+// that much is left. If not it takes nothing and returns an [EmptyError], at
+// once. A weight that is not above 0 counts as 1.
+func (b *Bucket) Spend(_ context.Context, v Verdict, weight float64) (cost float64, err error) {
+	c, capacity := b.cost(v.Class, weight), b.capacity()
+	takes := c
+	if capacity < 0 {
+		takes, capacity = 0, 0
+	}
+	for {
+		old := bucketState(b.state.Load())
+		if old.taken()+takes > capacity {
+			b.refusals.Add(1)
+			return 0, EmptyError{tokens(max(0, capacity-old.taken())), tokens(capacity), tokens(c)}
+		}
+		if b.state.CompareAndSwap(int64(old), int64(old)+oneRetry+takes) {
+			if (old.retries()+1)%carry == 0 {
+				b.carried.Add(carry)
+			}
+			return tokens(c), nil
+		}
+	}
+}
+
+// Return puts back the cost of a retry that was not sent, which then does not
+// count as one. There are never more tokens than Capacity.
+func (b *Bucket) Return(_ context.Context, cost float64) {
+	c := int64(0)
+	if cost > 0 {
+		c = fixed(cost)
+	}
+	for {
+		old := bucketState(b.state.Load())
+		if b.state.CompareAndSwap(int64(old), int64(old)-oneRetry-min(c, old.taken())) {
+			if old.retries()%carry == 0 {
+				b.carried.Add(-carry)
+			}
+			return
+		}
+	}
+}
+
+// Earn puts in what a success earns: PerSuccess, or Refund of cost where that
+// is set and cost, which is that of the operation's last retry, is above 0.
+func (b *Bucket) Earn(_ context.Context, cost float64) {
+	b.successes.Add(1)
+	if bucketState(b.state.Load()).taken() > 0 {
+		b.credit(b.earned(cost))
+	}
+}
+
+// Tokens returns how many tokens are left; +Inf if Capacity is below 0.
+func (b *Bucket) Tokens() float64 {
+	capacity := b.capacity()
+	if capacity < 0 {
+		return math.Inf(1)
+	}
+	return tokens(max(0, capacity-bucketState(b.state.Load()).taken()))
+}
+
+// Counts returns what b has seen. A retry counts when it is paid for, an
+// operation and its first attempt when it ends (by a panic it does not). While
+// operations run the numbers may be from slightly different moments.
+func (b *Bucket) Counts() Counts {
+	c := Counts{
+		Operations: b.successes.Load() + b.failures.Load(),
+		Retries:    b.retries(),
+		Refusals:   b.refusals.Load(),
+	}
+	c.Attempts = c.Operations + c.Retries
+	return c
 }
 
 // Journal keeps one operation's state through a crash: the policy of the
@@ -254,6 +396,7 @@ type enclosure struct {
 	parent    context.Context // of the attempts: the caller's, or the deadline that they share
 	allowance allowance
 	watched   bool          // someone sees records
+	gate      any           // that the attempts pass; nil: none
 	sends     atomic.Int64  // requests on the wire, as far as transports tell
 	owner     *timedAttempt // the enclosing attempt whose own timeout is the deadline of the caller's ctx; nil: nobody's
 }
@@ -291,12 +434,16 @@ func (a *attempt) Err() error                  { return a.base().Err() }
 
 // Value finds the attempt itself, then what the caller's ctx has.
 func (a *attempt) Value(key any) any {
-	switch key.(type) {
+	switch key := key.(type) {
 	case attemptKey:
 		return a
 	case wire.Key:
 		if a.around != nil && a.around.watched {
 			return a.around
+		}
+	case interface{ heldBy(gate any) bool }: // a gate's
+		if a.around != nil && a.around.gate != nil && a.around.allowance.spent.Load() != closed && key.heldBy(a.around.gate) {
+			return a
 		}
 	}
 	return a.base().Value(key)
@@ -334,6 +481,111 @@ func enclosing(ctx context.Context) *attempt {
 	a, _ := ctx.Value(attemptKey{}).(*attempt)
 	return a
 }
+
+// failed counts an operation that has failed and earned nothing. The loop
+// tells it to a Bucket, also to one that a Budget of the caller's embeds.
+func (b *Bucket) failed() { b.failures.Add(1) }
+
+// cost resolves what a retry after a failure of class c costs.
+func (b *Bucket) cost(c Class, weight float64) int64 {
+	cost := b.Cost
+	switch {
+	case c == ClassThrottled && isSet(b.ThrottledCost):
+		cost = b.ThrottledCost
+	case c == ClassUnknown && isSet(b.UnknownCost):
+		cost = b.UnknownCost
+	}
+	if !isSet(cost) {
+		cost = 1
+	}
+	if !(weight > 0) {
+		weight = 1
+	}
+	return product(cost, weight)
+}
+
+// capacity resolves Capacity; <0: no limit.
+func (b *Bucket) capacity() int64 {
+	switch {
+	case b.Capacity > 0:
+		return fixed(b.Capacity)
+	case b.Capacity < 0:
+		return -1
+	}
+	return 10 * token
+}
+
+// earned resolves what an operation earns whose last retry has cost so much.
+func (b *Bucket) earned(cost float64) int64 {
+	switch {
+	case cost > 0 && isSet(b.Refund):
+		return product(cost, b.Refund)
+	case isSet(b.PerSuccess):
+		return product(b.PerSuccess, 1)
+	}
+	return token / 5
+}
+
+// credit puts in so much, up to the capacity.
+func (b *Bucket) credit(amount int64) {
+	for {
+		old := bucketState(b.state.Load())
+		if b.state.CompareAndSwap(int64(old), int64(old)-min(amount, old.taken())) {
+			return
+		}
+	}
+}
+
+// retries returns the number of them. State has its lowest bits, and carried
+// has it but for less than they can count, even while others are between the
+// two: the number is the one nearest to carried that ends in those bits.
+func (b *Bucket) retries() int64 {
+	near := b.carried.Load()
+	rest := bucketState(b.state.Load()).retries() - near
+	return near + rest<<takenBits>>takenBits
+}
+
+// bucketState is one word, so that a retry and its count cost one swap: tokens
+// taken below, and above them the lowest bits of the number of retries.
+type bucketState int64
+
+const (
+	token     = 1_000_000 // in the unit of amounts
+	maxTokens = 1e6
+	takenBits = 40 // maxTokens fits
+	oneRetry  = 1 << takenBits
+	carry     = 1 << 20 // retries; far less than what the bits above can count
+)
+
+func (s bucketState) taken() int64   { return int64(s) & (oneRetry - 1) }
+func (s bucketState) retries() int64 { return int64(s) >> takenBits }
+
+// fixed returns x tokens, above 0, in millionths: the nearest number, at least 1.
+func fixed(x float64) int64 { return max(1, int64(float64(min(x, maxTokens)*token)+0.5)) }
+
+// product returns x*y tokens in millionths, 0 where either is negative. It is
+// that of the two in millionths: floats would round some halves down.
+func product(x, y float64) int64 {
+	switch {
+	case x < 0 || y < 0:
+		return 0
+	case y == 1:
+		return fixed(x)
+	}
+	hi, lo := bits.Mul64(uint64(fixed(x)), uint64(fixed(y)))
+	lo, c := bits.Add64(lo, token/2, 0)
+	if hi += c; hi >= token {
+		return maxTokens * token
+	}
+	n, _ := bits.Div64(hi, lo, token)
+	return int64(min(max(n, 1), maxTokens*token))
+}
+
+// isSet reports whether x is neither 0 nor NaN.
+func isSet(x float64) bool { return x < 0 || x > 0 }
+
+// tokens is the inverse of fixed, exactly.
+func tokens(amount int64) float64 { return float64(amount) / token }
 
 // saturatingAdd returns a+b for a, b >= 0.
 func saturatingAdd(a, b time.Duration) time.Duration {

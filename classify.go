@@ -53,8 +53,9 @@ const (
 	// repeated, after the hint at the earliest.
 	ClassThrottled
 
-	// ClassSuspended: banned for a while, not applied. The operation stops; with
-	// a hint its error says in RetryAt when the ban ends.
+	// ClassSuspended: banned for a while, not applied. The operation stops, and a
+	// gate holds all who share it; with a hint the error says in RetryAt when
+	// the ban ends.
 	ClassSuspended
 
 	// ClassUnknown: may have been applied. Repeated if the effect is Idempotent

@@ -231,7 +231,7 @@ func ExamplePolicy_endpointFamilies() {
 		}
 		return v
 	}
-	ip := new(thrift) // a ban is the IP's, so all families share a Budget
+	ip := new(retry.Bucket) // a ban is the IP's, so all families share a Budget
 
 	publicReads := retry.Policy{
 		Name: "klines", Effect: retry.ReadOnly, Classify: classify, Budget: ip,
@@ -290,7 +290,7 @@ func ExamplePolicy_Plan() {
 	//       2   200ms        0s    5.2s  always
 	//       3   400ms        0s   10.6s  always
 	//       4   800ms        0s   16.4s  may
-	// hints are left out
+	// hints and the gate are left out
 }
 
 // Twenty rows go out side by side in one attempt. Each is an operation of its

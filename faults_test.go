@@ -795,7 +795,7 @@ func TestTheErrorsContract(t *testing.T) {
 // operations of one: nothing is seeded alike.
 func TestDefaultDrawsDiffer(t *testing.T) {
 	drawsOf := func() (u []float64) {
-		p := retry.Policy{MaxAttempts: 9, Sleep: func(context.Context, time.Duration) error { return nil }}
+		p := retry.Policy{MaxAttempts: 9, MaxElapsed: -1, Sleep: func(context.Context, time.Duration) error { return nil }}
 		p.Observe = func(_ context.Context, r retry.Record) {
 			if r.Decision == retry.Retrying {
 				u = append(u, r.Draw)

@@ -64,7 +64,7 @@ func DecorrelatedJitter(s Step) time.Duration {
 // is meant for a Base of about two of the server's rate-limit windows: 2s, with a Cap of 25s, where
 // the limit is per second.
 //
-// Source: this project's own, found by simulation, not published elsewhere.
+// Source: this project's own, found by simulation (internal/herd), not published elsewhere.
 func ElapsedJitter(s Step) time.Duration {
 	base, elapsed, limit := float64(max(0, s.Base)), float64(max(0, s.Elapsed)), float64(max(0, s.Cap))
 	window := min(float64(0.8*limit), base+float64(0.75*elapsed))

@@ -25,7 +25,8 @@ var arrows = map[string][]string{
 	"retryafter.go": nil,
 	"classify.go":   nil,
 	"budget.go":     {"classify.go"},
-	"record.go":     {"backoff.go", "retryafter.go", "classify.go", "budget.go"},
+	"gate.go":       {"classify.go"},
+	"record.go":     {"backoff.go", "retryafter.go", "classify.go", "budget.go", "gate.go"},
 	"retry.go":      {"record.go"},
 	"submit.go":     {"retry.go"},
 }

@@ -29,7 +29,7 @@ func TestPlanOfFourAttemptsInTwentySeconds(t *testing.T) {
 		"      2   200ms        0s    5.2s  always\n"+
 		"      3   400ms        0s   10.6s  always\n"+
 		"      4   800ms        0s   16.4s  may\n"+
-		"hints are left out\n", p.Plan().String())
+		"hints and the gate are left out\n", p.Plan().String())
 }
 
 func TestPlanTables(t *testing.T) {
@@ -47,61 +47,61 @@ attempt  window  earliest  latest  fits
       3   400ms        0s   30.6s  may
       4   800ms        0s   31.4s  may
       5    1.6s        0s     33s  may
-hints are left out
+hints and the gate are left out
 `},
 		{"no jitter: up to what never fits", &retry.Policy{MaxElapsed: 1200 * ms, AttemptTimeout: 300 * ms, MinTimeout: -1, Backoff: fixed}, `
 attempt  window  earliest  latest  fits
       1      0s        0s      0s  always
       2   400ms     400ms   700ms  always
       3   800ms      1.2s    1.8s  never
-hints are left out
+hints and the gate are left out
 `},
 		{"1ns more: it may", &retry.Policy{MaxElapsed: 1200*ms + 1, AttemptTimeout: 300 * ms, MinTimeout: -1, Backoff: fixed, MaxAttempts: 3}, `
 attempt  window  earliest  latest  fits
       1      0s        0s      0s  always
       2   400ms     400ms   700ms  always
       3   800ms      1.2s    1.8s  may
-hints are left out
+hints and the gate are left out
 `},
 		{"ends at the deadline", &retry.Policy{MaxElapsed: time.Second, AttemptTimeout: 300 * ms, Backoff: fixed, MaxAttempts: 2}, `
 attempt  window  earliest  latest  fits
       1      0s        0s      0s  always
       2   400ms     400ms   700ms  always
-hints are left out
+hints and the gate are left out
 `},
 		{"ends 1ns past the deadline", &retry.Policy{MaxElapsed: time.Second - 1, AttemptTimeout: 300 * ms, Backoff: fixed, MaxAttempts: 2}, `
 attempt  window  earliest  latest  fits
       1      0s        0s      0s  always
       2   400ms     400ms   700ms  may
-hints are left out
+hints and the gate are left out
 `},
 		{"no deadline, but a timeout", &retry.Policy{MaxElapsed: -1, AttemptTimeout: time.Second, MaxAttempts: 3, Backoff: fixed}, `
 attempt  window  earliest  latest  fits
       1      0s        0s      0s  always
       2   400ms     400ms    1.4s  always
       3   800ms      1.2s    3.2s  always
-hints are left out
+hints and the gate are left out
 `},
 		{"no limit at all", &retry.Policy{MaxElapsed: -1, MaxAttempts: 3}, `
 attempt  window  earliest  latest  fits
       1      0s        0s      0s  always
       2   200ms        0s     any  always
       3   400ms        0s     any  always
-hints are left out
+hints and the gate are left out
 `},
 		{"no wait", &retry.Policy{MaxAttempts: 3, AttemptTimeout: time.Second, Backoff: retry.Backoff{Base: -1}}, `
 attempt  window  earliest  latest  fits
       1      0s        0s      0s  always
       2      0s        0s      1s  always
       3      0s        0s      2s  always
-hints are left out
+hints and the gate are left out
 `},
 		{"equal jitter", &retry.Policy{MaxAttempts: 3, AttemptTimeout: time.Second, Backoff: retry.Backoff{Base: time.Second, Jitter: retry.EqualJitter}}, `
 attempt  window  earliest  latest  fits
       1      0s        0s      0s  always
       2      1s     500ms      2s  always
       3      2s      1.5s      5s  always
-hints are left out
+hints and the gate are left out
 `},
 		{"decorrelated jitter: from its own last wait", &retry.Policy{MaxAttempts: 4, AttemptTimeout: time.Second, Backoff: retry.Backoff{Base: time.Second, Cap: 5 * time.Second, Jitter: retry.DecorrelatedJitter}}, `
 attempt  window  earliest  latest  fits
@@ -109,7 +109,7 @@ attempt  window  earliest  latest  fits
       2      1s        1s      4s  always
       3      2s        2s     10s  always
       4      4s        3s     16s  always
-hints are left out
+hints and the gate are left out
 `},
 		// 1/2 and 5/4 of 2s + 3/4 of what has passed.
 		{"elapsed jitter", &retry.Policy{MaxAttempts: 3, AttemptTimeout: 4 * time.Second, Backoff: retry.Backoff{Base: 2 * time.Second, Jitter: retry.ElapsedJitter}}, `
@@ -117,7 +117,7 @@ attempt  window  earliest  latest  fits
       1      0s        0s      0s  always
       2      2s        1s  10.25s  always
       3      4s    2.375s  30.109375s  may
-hints are left out
+hints and the gate are left out
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -126,7 +126,7 @@ hints are left out
 	}
 	many := retry.Policy{MaxAttempts: math.MaxInt, Backoff: retry.Backoff{Jitter: retry.NoJitter}}
 	require.Len(t, many.Plan(), 9, "0, 0.2, 0.6, 1.4, … 25.4 s, and the first that never fits")
-	require.Equal(t, "attempt  window  earliest  latest  fits\nhints are left out\n", retry.Plan(nil).String())
+	require.Equal(t, "attempt  window  earliest  latest  fits\nhints and the gate are left out\n", retry.Plan(nil).String())
 }
 
 func TestPlanListsAllAttemptsWithinBounds(t *testing.T) {

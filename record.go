@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -26,6 +27,7 @@ type Record struct {
 	Start     time.Time     // of the attempt, on the operation's clock
 	Duration  time.Duration // of the attempt
 	Timeout   time.Duration // what the attempt was given; 0: no limit
+	Gated     time.Duration // spent at the gate before it
 	Sends     int           // requests that went out on the wire in it, where the transport can say (httpretry); else 0
 
 	Err    error  // nil on success
@@ -47,6 +49,8 @@ type Record struct {
 
 	Decision Decision
 	Reason   error // why it gave up: a sentinel such as ErrDeadline; else nil
+
+	found bool // Succeeded between attempts, by what a look-up has found
 }
 
 // Decision is what followed an attempt.
@@ -86,7 +90,7 @@ func (r Record) LogValue() slog.Value {
 		key   string
 		value time.Duration
 	}{
-		{"timeout", r.Timeout}, {"window", r.Window}, {"own_wait", r.OwnWait},
+		{"gated", r.Gated}, {"timeout", r.Timeout}, {"window", r.Window}, {"own_wait", r.OwnWait},
 		{"hint", r.Hint}, {"spread", r.Spread}, {"wait", r.Wait},
 	} {
 		if d.value != 0 {
@@ -152,7 +156,7 @@ var (
 	ErrDeadline = errors.New("retry: deadline")
 	// ErrBudget: the local retry budget refuses. It also is the error of Spend.
 	ErrBudget = errors.New("retry: local retry budget refuses")
-	// ErrCanceled: ctx was cancelled, or the sleeper failed.
+	// ErrCanceled: ctx was cancelled, or the sleeper or the gate failed.
 	ErrCanceled = errors.New("retry: canceled")
 	// ErrJournal: the journal could not be saved, so nothing further was sent.
 	// It also is the error of Save.
@@ -165,7 +169,7 @@ var (
 //   - Reason, and [context.DeadlineExceeded] where it is ErrDeadline;
 //   - the chain of Last, op's own error;
 //   - ctx.Err() and context.Cause(ctx), where ctx ended the operation;
-//   - the error of Budget.Spend, of Journal.Save or of Policy.Sleep, where that did;
+//   - the error of Budget.Spend, Gate.Enter, Journal.Save or Policy.Sleep, where that did;
 //   - ErrUnknownOutcome, whatever the Reason, where some attempt may have been
 //     applied without anyone knowing: its class was unknown (or ctx ended it
 //     in flight and its error proves nothing) and its effect was not ReadOnly.
@@ -188,12 +192,14 @@ type Error struct {
 	unproven bool          // some attempt did not prove that nothing was applied
 	resends  bool          // ErrAttempts: Resends is used up
 	inner    bool          // the reason is that of a loop inside op
+	gate     bool          // the gate has not let it pass
+	class    Class         // of Last
 	late     bool          // Elapsed counts from the end of attempt 1
-	also     error         // of ctx, Spend, Save or Sleep
+	also     error         // of ctx, Spend, Save, Sleep or the gate
 	cause    error         // context.Cause(ctx), where ctx ended it
 	miss     time.Duration // ErrDeadline: how far past the deadline the next would end; <0: it has passed
 	least    time.Duration // ErrDeadline: the MinTimeout in miss
-	hint     time.Duration // ErrHint, ErrSuspended; ErrDeadline: what made the wait too long
+	hint     time.Duration // ErrHint, ErrSuspended; ErrDeadline: what made the wait too long; of a gate: how long it is held
 	maxHint  time.Duration // ErrHint
 	shared   bool          // ErrAttempts: an allowance is spent, not MaxAttempts
 	spender  string        // and the name of its operation
@@ -239,6 +245,9 @@ func (e *Error) why() string {
 	if e.inner {
 		return "a loop inside it has given up"
 	}
+	if e.gate {
+		return e.whyGate()
+	}
 	switch e.Reason {
 	case ErrUnclassified:
 		return fmt.Sprintf("no rule knows %s (see retry.Always)", typeOf(e.Last))
@@ -274,6 +283,18 @@ func (e *Error) why() string {
 		return fmt.Sprintf("the journal could not be saved: %s", redacted(e.also))
 	}
 	return redacted(e.Reason)
+}
+
+func (e *Error) whyGate() string {
+	switch {
+	case e.Reason == ErrHint:
+		return fmt.Sprintf("the gate is held for %v, MaxHint is %v", legible(e.hint), e.maxHint)
+	case e.hint > 0:
+		return fmt.Sprintf("the gate is held for %v, past the deadline", legible(e.hint))
+	case e.Reason == ErrDeadline:
+		return "others were before it at the gate until the deadline"
+	}
+	return "the gate: " + redacted(e.also)
 }
 
 func (e *Error) whyDeadline() string {
@@ -327,6 +348,154 @@ func (e *Error) As(target any) bool {
 
 // loopError lets Classify know the error of a loop without knowing this type.
 func (e *Error) loopError() (unknown bool) { return e.unknown }
+
+// Stats counts what its Observe is given: operations, attempts and retries,
+// how operations ended, and by which attempt they succeeded. It is an
+// expvar.Var.
+//
+//	var stats retry.Stats // of all operations that use one service
+//	p := retry.Policy{Observe: stats.Observe}
+//	expvar.Publish("prices", &stats)
+//
+// The zero value is ready for use. A Stats must not be copied, is safe for
+// concurrent use, and takes the same memory whatever it is given.
+type Stats struct {
+	mu        sync.Mutex
+	counts    Counts
+	succeeded int64
+	outcomes  [len(reasons{})]int64
+	successes [lastNumber + 1]int64 // by attempt; those after the last count as 0
+}
+
+// lastNumber is the highest attempt whose successes are told apart.
+const lastNumber = 9
+
+// Observe is a Policy.Observe. An attempt counts when it has ended, so a
+// retry that was decided on and not sent never does; an operation counts when
+// it has ended, also one that never began an attempt.
+func (s *Stats) Observe(_ context.Context, r Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	between := r.found || r.Decision == GaveUp && r.Err == nil // it is no attempt's record
+	if !between {
+		s.counts.Attempts++
+		if r.Attempt > 1 {
+			s.counts.Retries++
+		}
+	}
+	switch r.Decision {
+	case Succeeded:
+		s.counts.Operations++
+		s.succeeded++
+		n := r.Attempt
+		if n < 1 || n > lastNumber {
+			n = 0
+		}
+		s.successes[n]++
+	case GaveUp:
+		s.counts.Operations++
+		s.outcomes[reasonNumber(r.Reason)]++
+		if r.Reason == ErrBudget {
+			s.counts.Refusals++
+		}
+	}
+}
+
+// Counts returns the totals so far.
+func (s *Stats) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
+
+// Outcomes returns how many operations have ended for reason, a sentinel such
+// as ErrDeadline; nil: with success.
+func (s *Stats) Outcomes(reason error) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if reason == nil {
+		return s.succeeded
+	}
+	return s.outcomes[reasonNumber(reason)]
+}
+
+// Successes returns how many operations have succeeded by the given attempt,
+// the first being 1. From the tenth on they are counted together.
+func (s *Stats) Successes(attempt int) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case attempt < 1:
+		return 0
+	case attempt > lastNumber:
+		attempt = 0
+	}
+	return s.successes[attempt]
+}
+
+// String is a JSON object of it all, as expvar wants it. What is 0 is left out of
+// outcomes and successes.
+func (s *Stats) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.counts
+	b := fmt.Appendf(nil, `{"operations":%d,"attempts":%d,"retries":%d,"ratio":%s,"outcomes":{`,
+		c.Operations, c.Attempts, c.Retries, strconv.FormatFloat(c.Ratio(), 'f', -1, 64))
+	b = appendCount(b, "succeeded", s.succeeded)
+	for i, r := range allReasons() {
+		b = appendCount(b, r.name, s.outcomes[i])
+	}
+	b = append(b, `},"successes":{`...)
+	for n := 1; n <= lastNumber; n++ {
+		b = appendCount(b, strconv.Itoa(n), s.successes[n])
+	}
+	b = appendCount(b, strconv.Itoa(lastNumber+1)+"+", s.successes[0])
+	return string(append(b, "}}"...))
+}
+
+// reasons are the sentinels with their names in JSON, and one for all else.
+type reasons [11]struct {
+	err  error
+	name string
+}
+
+func allReasons() reasons {
+	return reasons{
+		{ErrUnclassified, "unclassified"},
+		{ErrPermanent, "permanent"},
+		{ErrSuspended, "suspended"},
+		{ErrUnknownOutcome, "unknown outcome"},
+		{ErrAttempts, "attempts"},
+		{ErrHint, "hint"},
+		{ErrDeadline, "deadline"},
+		{ErrBudget, "budget"},
+		{ErrCanceled, "canceled"},
+		{ErrJournal, "journal"},
+		{nil, "other"},
+	}
+}
+
+// reasonNumber returns the place of reason among allReasons.
+func reasonNumber(reason error) int {
+	all := allReasons()
+	for i, r := range all {
+		if r.err == reason {
+			return i
+		}
+	}
+	return len(all) - 1
+}
+
+// appendCount appends a member of a JSON object to b, unless n is 0.
+func appendCount(b []byte, name string, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	return fmt.Appendf(b, "%q:%d", name, n)
+}
 
 // count writes n of a thing.
 func count(n int, thing string) string {

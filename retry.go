@@ -36,7 +36,8 @@
 //
 // A [Policy] is plain data and may be shared. Loops nested in an operation share
 // its retries, so that they do not multiply, unless [Detach] parts them. A
-// [Budget] limits the retries of all operations that share it.
+// [Budget] limits the retries of all operations that share it, a [Gate] says
+// when their attempts may leave.
 //
 // # Testing
 //
@@ -117,6 +118,12 @@ type Policy struct {
 
 	// Budget limits the retries of all operations that share it. nil: none.
 	Budget Budget
+	// Gate says when an attempt may leave, for all operations that share it.
+	// The wait at it counts as elapsed, and is bounded by the deadline. nil: none.
+	Gate Gate
+	// Weight is what an attempt costs at the gate and a retry at the budget.
+	// 0, NaN and negative: 1. More than a million counts as a million.
+	Weight float64
 
 	// Observe is given a Record after each attempt, before any wait, on the
 	// goroutine of Do. nil: nothing is recorded.
@@ -259,8 +266,8 @@ func (f Fit) String() string {
 // failed: up to the first that never fits, 1,000 at most, and of an unlimited
 // number the first 32. It sleeps and draws nothing: the least and the most of
 // a wait are what the strategy makes of the draws 0 and 1. At most, an attempt
-// takes its timeout, or all that is left without one. Hints, Throttle and a
-// ctx's deadline are left out.
+// takes its timeout, or all that is left without one. Hints, the gate, Throttle
+// and a ctx's deadline are left out.
 func (p *Policy) Plan() Plan {
 	if p == nil {
 		p = &defaults
@@ -309,7 +316,7 @@ func (p Plan) String() string {
 		}
 		fmt.Fprintf(&b, "%7d  %6v  %8v  %6v  %v\n", a.Attempt, a.Window, a.Earliest, latest, a.Fits)
 	}
-	b.WriteString("hints are left out\n")
+	b.WriteString("hints and the gate are left out\n")
 	return b.String()
 }
 
@@ -394,6 +401,10 @@ type course struct {
 	cost     float64       // of the last retry
 	reserved bool          // a retry is taken and not yet sent
 	charged  bool          // and the budget has been charged for it
+	earned   bool          // the budget was told of the outcome
+	leave    func(Outcome) // tells the gate what came of the attempt; nil: nothing to tell
+	sending  bool          // the attempt is under way
+	gated    time.Duration // at the gate before it
 
 	inquiry *inquiry // of Submit; nil: Do
 	looked  bool     // success is what Find has said
@@ -466,7 +477,7 @@ func (o *operation) inquire(ctx context.Context, p *Policy, afresh bool) *Error 
 // around it, and its clock.
 func begin(ctx context.Context, p *Policy) *operation {
 	o := new(operation)
-	o.around.parent, o.around.watched = ctx, p.watched()
+	o.around.parent, o.around.watched, o.around.gate = ctx, p.watched(), p.Gate
 	o.around.allowance.name, o.around.allowance.limit = p.Name, int64(p.attempts())-1
 	if p.MaxElapsed >= 0 {
 		o.bounded, o.limit = true, orDefault(p.MaxElapsed, 30*time.Second)
@@ -520,7 +531,7 @@ func (o *operation) newCourse(p *Policy) *course {
 
 // involved reports whether more than time and attempts is at stake before
 // attempt 1.
-func (p *Policy) involved() bool { return p.Journal != nil || p.watched() }
+func (p *Policy) involved() bool { return p.Gate != nil || p.Journal != nil || p.watched() }
 
 // attempts resolves MaxAttempts; 0 is an unlimited number.
 func (p *Policy) attempts() int {
@@ -586,7 +597,7 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 	o.attempts++
 	timeout, own := o.budgeted(p, left)
 	if o.course != nil {
-		o.reserved, o.charged = false, false
+		o.reserved, o.charged, o.sending = false, false, true
 		o.began, o.timeout, o.sent = o.elapsed, timeout, o.around.sends.Load()
 		if p.watched() {
 			o.start = o.clock(p)
@@ -596,7 +607,7 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 }
 
 // approach does all that comes before admission: the wait that an earlier
-// process has left, and the look-up before a further send.
+// process has left, the gate, and the look-up before a further send.
 func (o *operation) approach(ctx context.Context, p *Policy) *Error {
 	if o.refused != nil {
 		return o.refused
@@ -609,10 +620,60 @@ func (o *operation) approach(ctx context.Context, p *Policy) *Error {
 	if f := ended(ctx); f != nil {
 		return f
 	}
+	if p.Gate != nil && !holds(ctx, p.Gate) {
+		if f := o.pass(ctx, p); f != nil {
+			return f
+		}
+	}
 	if o.inquiry != nil && o.inquiry.ever {
 		return o.inquire(ctx, p, false)
 	}
 	return nil
+}
+
+// pass waits at the gate.
+func (o *operation) pass(ctx context.Context, p *Policy) *Error {
+	within := o.room()
+	if o.attempts == 0 && o.bounded {
+		within = max(0, o.left()-1) // the first need not fit whole
+	}
+	most := orDefault(p.MaxHint, 60*time.Second)
+	e := Entry{Weight: weightOr1(p.Weight), Within: within, MaxHint: most, Ahead: o.looking}
+	if most < 0 {
+		e.MaxHint = math.MaxInt64
+	}
+	came := o.elapsed
+	leave, err := p.Gate.Enter(ctx, e)
+	o.read(p.Clock, 0)
+	o.gated = o.elapsed - came
+	if err == nil {
+		o.leave = leave
+		return nil
+	}
+	if f := ended(ctx); f != nil {
+		return f
+	}
+	f := &Error{Reason: ErrCanceled, also: err, gate: true}
+	if h, ok := errors.AsType[*HeldError](err); ok {
+		f.Reason, f.hint = ErrDeadline, h.For
+		if h.For > e.MaxHint {
+			f.Reason, f.maxHint = ErrHint, most
+		}
+		if at := later(o.clock(p), h.For); at.After(o.retryAt) {
+			o.retryAt = at
+		}
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		f.Reason = ErrDeadline
+	}
+	return f
+}
+
+// tell lets the gate know what came of the attempt that has passed it.
+func (o *operation) tell(out Outcome) {
+	if leave := o.leave; leave != nil {
+		o.leave = nil
+		leave(out)
+	}
 }
 
 // attach makes the context of the attempt: its deadline and the operation.
@@ -694,6 +755,10 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	o.fill(&r)
 
 	v, inner := o.judge(p, err)
+	o.sending = false
+	if o.leave != nil {
+		o.tell(Outcome{true, err, o.told(p, v, inner)})
+	}
 	if o.ending != nil && !p.shares() {
 		o.ending.End()
 	}
@@ -709,6 +774,7 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	f := o.refuse(ctx, p, &r, inner)
 	if p.Budget != nil && o.attempts > 1 && definite(err, v) {
 		p.Budget.Earn(ctx, o.cost)
+		o.earned = true
 	}
 	if f != nil {
 		return o.fail(ctx, p, &r, f)
@@ -754,6 +820,18 @@ func (o *operation) judge(p *Policy, err error) (v Verdict, inner *Error) {
 		v.Effect = p.Effect
 	}
 	return v, inner
+}
+
+// told is what the gate learns of a failure: v, or what the last failure was in
+// a loop inside, which has passed the gate unasked.
+func (o *operation) told(p *Policy, v Verdict, inner *Error) Verdict {
+	if inner != nil {
+		v.Class = inner.class
+		if !inner.RetryAt.IsZero() {
+			v.After = max(v.After, inner.RetryAt.Sub(o.clock(p)))
+		}
+	}
+	return v
 }
 
 // expired reports whether the attempt's own deadline has passed, on the
@@ -832,7 +910,7 @@ func (o *operation) refuse(ctx context.Context, p *Policy, r *Record, inner *Err
 		return f
 	}
 	if p.Budget != nil {
-		cost, err := p.Budget.Spend(ctx, Verdict{class, r.Hint, r.Effect}, 1)
+		cost, err := p.Budget.Spend(ctx, Verdict{class, r.Hint, r.Effect}, weightOr1(p.Weight))
 		if err != nil {
 			return &Error{Reason: ErrBudget, also: err}
 		}
@@ -917,7 +995,8 @@ func (o *operation) succeed(ctx context.Context, p *Policy) {
 		}
 		return
 	}
-	o.unknown = false
+	o.unknown, o.sending = false, false
+	o.tell(Outcome{Sent: true})
 	o.read(p.Clock, 0)
 	r := o.record(p)
 	o.fill(&r)
@@ -928,15 +1007,17 @@ func (o *operation) succeed(ctx context.Context, p *Policy) {
 // found settles an operation of which Find, before a further send, has said
 // that it was applied.
 func (o *operation) found(ctx context.Context, p *Policy) {
+	o.tell(Outcome{})
 	o.release(ctx, p)
 	r := o.record(p)
-	r.Start, r.Effect = o.clock(p), Mutation
+	r.Start, r.Effect, r.Gated = o.clock(p), Mutation, o.gated
+	r.found = true
 	o.conclude(ctx, p, &r)
 }
 
 // conclude ends the operation with success.
 func (o *operation) conclude(ctx context.Context, p *Policy, r *Record) {
-	if p.Budget != nil {
+	if p.Budget != nil && !o.earned {
 		p.Budget.Earn(ctx, o.cost)
 	}
 	if p.Journal != nil {
@@ -951,9 +1032,10 @@ func (o *operation) stop(ctx context.Context, p *Policy, f *Error) context.Conte
 	if o.course == nil {
 		o.course = o.newCourse(p)
 	}
+	o.tell(Outcome{})
 	o.release(ctx, p)
 	r := o.record(p)
-	r.Start, r.Effect = o.clock(p), p.Effect.known()
+	r.Start, r.Effect, r.Gated = o.clock(p), p.Effect.known(), o.gated
 	o.fail(ctx, p, &r, f)
 	return nil
 }
@@ -961,6 +1043,9 @@ func (o *operation) stop(ctx context.Context, p *Policy, f *Error) context.Conte
 // fail ends the operation with f, whose reason and detail are set.
 func (o *operation) fail(ctx context.Context, p *Policy, r *Record, f *Error) bool {
 	o.release(ctx, p)
+	if b, ok := p.Budget.(interface{ failed() }); ok && o.attempts > 0 && !o.earned {
+		b.failed()
+	}
 	if p.Journal != nil && f.Reason != ErrJournal {
 		o.saveEnd(ctx, p, f.Reason != ErrCanceled && !o.unknown)
 	}
@@ -970,6 +1055,7 @@ func (o *operation) fail(ctx context.Context, p *Policy, r *Record, f *Error) bo
 	f.Operation, f.Attempts, f.Elapsed, f.late = p.Name, o.attempts, o.elapsed, o.late
 	f.RetryAt, f.Last, f.unknown = o.retryAt, o.last, o.unknown
 	f.unproven = o.unknown || o.unproven && o.inquiry == nil
+	f.class = r.Class
 	f.Records = append(o.records[o.oldest:], o.records[:o.oldest]...)
 	if f.Reason == ErrDeadline && !f.inner && (o.ctxLimit || f.cause != nil) {
 		f.owner = o.around.owner
@@ -1003,7 +1089,10 @@ func (o *operation) end(ctx context.Context, p *Policy) {
 	if o.claimed {
 		p.Journal.busy.Store(false)
 	}
-	o.release(ctx, p)
+	defer o.release(ctx, p)
+	if o.leave != nil { // a panic
+		o.tell(Outcome{o.sending, errPanicked, Verdict{Class: ClassUnknown}})
+	}
 }
 
 // ended returns the error of an operation whose ctx is done, else nil.
@@ -1070,8 +1159,12 @@ func (o *operation) record(p *Policy) Record {
 	return r
 }
 
+// errPanicked is what a gate is told of an attempt that has not returned.
+var errPanicked = errors.New("retry: the attempt has panicked")
+
 // fill adds what is known of an attempt that has ended.
 func (o *operation) fill(r *Record) {
+	r.Gated = o.gated
 	r.Start, r.Duration, r.Timeout = o.start, o.elapsed-o.began, o.timeout
 	r.Sends = int(o.around.sends.Load() - o.sent)
 }

@@ -19,8 +19,9 @@ type Lookup[T any] struct {
 	// Policy is that of the look-ups: when to ask again while Find is
 	// Unresolved or fails, and for how long. Its limits are its own, and may
 	// outlast the deadline of the sends, never ctx. nil: the zero Policy. Its
-	// Effect is ignored: looking changes nothing. Where it has no Name,
-	// Clock, Rand or Sleep, those of the sends serve.
+	// Effect is ignored: looking changes nothing. Where it has no Name, Gate,
+	// Clock, Rand or Sleep, those of the sends serve. At the gate a look-up goes
+	// before all others that wait.
 	Policy *Policy
 	// Find looks once. It must not change anything. Its error counts where the
 	// Resolution is Unresolved or Rejected; with Applied and NotApplied an
@@ -137,6 +138,9 @@ func lookupPolicy(p, own *Policy) Policy {
 	l.Effect, l.Journal = ReadOnly, nil
 	if l.Name == "" && p.Name != "" {
 		l.Name = p.Name + ": look-up"
+	}
+	if l.Gate == nil {
+		l.Gate = p.Gate
 	}
 	if l.Clock == nil {
 		l.Clock = p.Clock

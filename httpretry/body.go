@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/seed-3d0f8764/retry"
 )
 
 // What is read of a response that is dropped: enough for an error page, not
@@ -24,21 +22,33 @@ func (c *call) drain() {
 		return
 	}
 	c.open = nil
-	if resp.ContentLength <= drainBytes && resp.StatusCode != http.StatusSwitchingProtocols {
+	if resp.Body != http.NoBody && resp.ContentLength <= drainBytes && resp.StatusCode != http.StatusSwitchingProtocols {
 		timer := time.AfterFunc(drainTime, c.send.release)
-		io.CopyN(io.Discard, resp.Body, drainBytes+1)
+		io.CopyN(io.Discard, until{resp.Body, time.Now().Add(drainTime)}, drainBytes+1)
 		timer.Stop()
 	}
 	resp.Body.Close()
 	c.send.release()
 }
 
-// body is that of a response which a Transport has returned.
+// until reads no more after end.
+type until struct {
+	io.Reader
+	end time.Time
+}
+
+func (u until) Read(p []byte) (int, error) {
+	if !time.Now().Before(u.end) {
+		return 0, io.EOF
+	}
+	return u.Reader.Read(p)
+}
+
+// body is that of a response which a Transport has returned. Its end releases
+// what the attempt was sent with.
 type body struct {
 	io.ReadCloser
-	attempts int
-	gaveUp   *retry.Error
-	send     *sendContext
+	send *sendContext
 }
 
 // upgraded is the body of a 101, which is a connection.
@@ -47,15 +57,13 @@ type upgraded struct {
 	io.Writer
 }
 
-func newBody(b io.ReadCloser, attempts int, gaveUp *retry.Error, send *sendContext) io.ReadCloser {
-	wrapped := &body{b, attempts, gaveUp, send}
+func newBody(b io.ReadCloser, send *sendContext) io.ReadCloser {
+	wrapped := &body{b, send}
 	if w, ok := b.(io.Writer); ok {
 		return &upgraded{wrapped, w}
 	}
 	return wrapped
 }
-
-func (b *body) outcome() (int, *retry.Error) { return b.attempts, b.gaveUp }
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
@@ -100,22 +108,25 @@ func (s *sendContext) follow(ctx context.Context) {
 	s.stop = context.AfterFunc(ctx, func() { s.cancel(context.Cause(ctx)) })
 }
 
-// headerArrived hands inner over from the attempt to the caller.
-func (s *sendContext) headerArrived() {
+// headerArrived hands inner over from the attempt to the caller. It returns
+// false if it has ended before.
+func (s *sendContext) headerArrived() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.arrived = true
 	if s.inner == nil && !s.cover {
-		return
+		return true
 	}
 	s.make()
 	if !s.stop() {
-		return // it has ended
+		<-s.inner.Done()
+		return false
 	}
 	s.follow(s.caller)
 	if at, ok := s.attempt.Deadline(); ok && s.cover {
 		s.timer = time.AfterFunc(time.Until(at), func() { s.cancel(context.DeadlineExceeded) })
 	}
+	return true
 }
 
 // make makes inner. s.mu is held.

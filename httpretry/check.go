@@ -2,6 +2,8 @@ package httpretry
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"io"
 	"net/http"
 	"time"
@@ -32,81 +34,100 @@ func Check(resp *http.Response) error { return Checker{}.Check(resp) }
 // effect of the request and the hint. It never closes the body and leaves it
 // whole.
 //
-// A response that a [Transport] gave up on is permanent for the loop outside:
-// its error also is the Transport's reason, such as [retry.ErrAttempts].
+// Of a response that a [Transport] gave up on it returns the Transport's own
+// [*retry.Error], whatever c says. The loop outside then does not repeat it
+// either, and ends with that reason.
 func (c Checker) Check(resp *http.Response) error {
-	now := time.Now
-	if c.Clock != nil {
-		now = c.Clock
+	if o := outcomeOf(resp); o != nil && o.gaveUp != nil {
+		return o.gaveUp
 	}
-	j := judge(resp, c.Signals, c.Classify, now())
-	if !j.failed {
+	now := c.Clock
+	if now == nil {
+		now = time.Now
+	}
+	j := judge(resp, c.Signals, c.Classify, now)
+	if j == nil {
 		return nil
 	}
-	if b, ok := resp.Body.(outcome); ok {
-		if _, gaveUp := b.outcome(); gaveUp != nil {
-			return retry.Permanent(&givenUp{j.status, gaveUp})
-		}
-	}
-	return j.err()
+	return j.mark()
 }
 
 // Attempts returns how many attempts a [Transport] made for resp, and 1 for a
 // response that is no Transport's.
 func Attempts(resp *http.Response) int {
-	if b, ok := resp.Body.(outcome); ok {
-		attempts, _ := b.outcome()
-		return attempts
+	if o := outcomeOf(resp); o != nil {
+		return o.attempts
 	}
 	return 1
 }
 
-// outcome is met by the body of a Transport's response.
-type outcome interface {
-	outcome() (attempts int, gaveUp *retry.Error)
+// outcome is what a Transport knows of a response that it has returned, and
+// the context of that response's request.
+type outcome struct {
+	context.Context
+	request  http.Request // others may be made with its context
+	attempts int
+	gaveUp   *retry.Error // nil: it is a success
 }
 
-// givenUp is the failure of a response on which a Transport has given up.
-type givenUp struct {
-	status *retry.StatusError
-	reason *retry.Error
+func (o *outcome) Value(key any) any {
+	if key == (outcomeKey{}) {
+		return o
+	}
+	return o.Context.Value(key)
 }
 
-func (g *givenUp) Error() string        { return g.status.Error() + " (" + g.reason.Reason.Error() + ")" }
-func (g *givenUp) Unwrap() error        { return g.status }
-func (g *givenUp) Is(target error) bool { return g.reason.Is(target) }
+// outcomeKey finds the outcome in the context of a response's request.
+type outcomeKey struct{}
 
-// judgement is what a response says of its request.
+func outcomeOf(resp *http.Response) *outcome {
+	if resp.Request == nil {
+		return nil
+	}
+	if o, ok := resp.Request.Context().Value(outcomeKey{}).(*outcome); ok && &o.request == resp.Request {
+		return o
+	}
+	return nil
+}
+
+// judgement is what a response that is a failure says of its request, as an
+// error.
 type judgement struct {
-	failed bool
-	status *retry.StatusError
+	status retry.StatusError
 	marked bool // the class is not what the status says by itself
 	class  retry.Class
 }
 
+func (j *judgement) Error() string { return j.status.Error() }
+func (j *judgement) Unwrap() error { return &j.status }
+
 // judge applies signals, hook and status to a response, in this order of
-// weight: a yes or no of the server, the hook, the status.
-func judge(resp *http.Response, signals []Signal, hook func(*http.Response) (retry.Verdict, bool), now time.Time) judgement {
-	a := read(resp.Header, signals, now)
-	s := &retry.StatusError{Code: resp.StatusCode, After: a.after}
-	if resp.Request != nil {
-		s.Method, s.Effect = resp.Request.Method, Effect(resp.Request)
-		if s.Method == "" {
-			s.Method = http.MethodGet
-		}
+// weight: a yes or no of the server, the hook, the status. It returns nil if
+// that is no failure.
+func judge(resp *http.Response, signals []Signal, hook func(*http.Response) (retry.Verdict, bool), now func() time.Time) *judgement {
+	failed := resp.StatusCode >= 400
+	if !failed && hook == nil {
+		return nil
 	}
-	j := judgement{failed: resp.StatusCode >= 400, status: s, class: retry.ClassifyStatus(resp.StatusCode)}
+	a := read(resp.Header, signals, now()) // before hook takes its time with the body
+	j := &judgement{class: retry.ClassifyStatus(resp.StatusCode)}
+	j.status.Code, j.status.After = resp.StatusCode, a.after
+	if resp.Request != nil {
+		j.status.Method, j.status.Effect = cmp.Or(resp.Request.Method, http.MethodGet), Effect(resp.Request)
+	}
 	if hook != nil {
 		if v, ok := peek(resp, hook); ok {
-			j.failed, j.marked, j.class = true, true, v.Class
-			s.After = max(s.After, v.After)
+			failed, j.marked, j.class = true, true, v.Class
+			j.status.After = max(j.status.After, v.After)
 			if v.Effect != retry.Unstated {
-				s.Effect = v.Effect
+				j.status.Effect = v.Effect
 			}
 		}
 	}
+	if !failed {
+		return nil
+	}
 	switch {
-	case !j.failed:
 	case a.retry:
 		// It says that repeating is right, not that nothing was applied.
 		if j.class != retry.ClassThrottled && j.class != retry.ClassTransient {
@@ -116,38 +137,39 @@ func judge(resp *http.Response, signals []Signal, hook func(*http.Response) (ret
 		// Nor does a no say so: what may have been applied stays unknown, and is
 		// an effect that must not be repeated.
 		j.marked = true
-		if s.Effect == retry.ReadOnly || j.class != retry.ClassUnknown && j.class != retry.ClassUnclassified {
+		if j.status.Effect == retry.ReadOnly || j.class != retry.ClassUnknown && j.class != retry.ClassUnclassified {
 			j.class = retry.ClassPermanent
 		} else {
-			j.class, s.Effect = retry.ClassUnknown, retry.Mutation
+			j.class, j.status.Effect = retry.ClassUnknown, retry.Mutation
 		}
 	}
 	return j
 }
 
 // verdict is j for a loop.
-func (j judgement) verdict() retry.Verdict {
+func (j *judgement) verdict() retry.Verdict {
 	return retry.Verdict{Class: j.class, After: j.status.After, Effect: j.status.Effect}
 }
 
-// err is j as an error for a loop that classifies by itself.
-func (j judgement) err() error {
+// mark is j for a loop that classifies by itself.
+func (j *judgement) mark() error {
+	status := &j.status
 	if !j.marked {
-		return j.status
+		return status
 	}
 	switch j.class {
 	case retry.ClassPermanent:
-		return retry.Permanent(j.status)
+		return retry.Permanent(status)
 	case retry.ClassTransient:
-		return retry.Transient(j.status)
+		return retry.Transient(status)
 	case retry.ClassThrottled:
-		return retry.Throttled(j.status, j.status.After)
+		return retry.Throttled(status, status.After)
 	case retry.ClassSuspended:
-		return retry.Suspended(j.status, j.status.After)
+		return retry.Suspended(status, status.After)
 	case retry.ClassUnknown:
-		return retry.Unknown(j.status)
+		return retry.Unknown(status)
 	}
-	return &unclassified{j.status}
+	return &unclassified{status}
 }
 
 // unclassified is a failure of which the hook says that no rule knows it. It
@@ -183,10 +205,3 @@ type putBack struct {
 }
 
 func (b *putBack) Close() error { return b.original.Close() }
-
-func (b *putBack) outcome() (int, *retry.Error) {
-	if o, ok := b.original.(outcome); ok {
-		return o.outcome()
-	}
-	return 1, nil
-}

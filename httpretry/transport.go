@@ -8,6 +8,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed-3d0f8764/retry"
@@ -57,55 +58,84 @@ type Transport struct {
 	CoverBody bool
 	// NoReplay stops net/http from repeating a request by itself where a
 	// kept-alive connection turns out to be dead. What was not written at all
-	// may still go out on another connection.
+	// may still go out on another connection. A POST with a key and without a
+	// body then goes out with an empty chunked body.
 	NoReplay bool
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := &call{t: t, req: req, request: req, effect: Effect(req), base: t.Base}
-	if c.base == nil {
-		c.base = http.DefaultTransport
-	}
-	var p retry.Policy
+	c := &call{t: t, req: req, request: req, effect: Effect(req)}
 	if t.Policy != nil {
-		p = *t.Policy
+		c.policy = *t.Policy
 	}
-	c.custom, c.sleeper = p.Classify, p.Sleep
+	c.custom, c.sleeper = c.policy.Classify, c.policy.Sleep
 	if t.Key != nil && c.effect == retry.Mutation && !marked(req.Context()) {
 		c.addKey(t.Key())
 	}
-	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
-		p.MaxAttempts = 1
+	if hasBody(req) && req.GetBody == nil {
+		c.policy.MaxAttempts = 1
 	}
-	p.Effect, p.Classify, p.Sleep = c.effect, c.classify, c.sleep
 
 	defer c.abandon()
-	resp, err := retry.Do(req.Context(), &p, c.attempt)
+	resp, err := retry.Do(req.Context(), &c.policy, c.attempt)
 	if err == nil {
 		return c.hand(resp, nil), nil
 	}
-	gaveUp, _ := errors.AsType[*retry.Error](err)
 	if c.open != nil {
+		gaveUp, _ := errors.AsType[*retry.Error](err)
 		return c.hand(c.open, gaveUp), nil
 	}
 	return nil, err
 }
 
+// CloseIdleConnections passes to Base what [http.Client.CloseIdleConnections]
+// asks for.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base == nil {
+		return http.DefaultTransport
+	}
+	return t.Base
+}
+
+// now is what dates are measured against.
+func (t *Transport) now() time.Time {
+	if p := t.Policy; p != nil && p.Clock != nil {
+		return p.Clock()
+	}
+	return time.Now()
+}
+
 // call is one request with all its attempts.
 type call struct {
 	t       *Transport
-	base    http.RoundTripper
 	req     *http.Request // the caller's
 	request *http.Request // that with a key of ours
 	effect  retry.Effect
+	policy  retry.Policy
 	custom  retry.Classifier
 	sleeper func(context.Context, time.Duration) error
 
 	attempts int
 	open     *http.Response // of the last attempt, not yet drained
 	send     *sendContext   // under it
+	first    sending        // attempt 1
+	wrote    func()         // notes that the attempt's request went out; nil: nobody asks
+	failed   bool           // some attempt has
 	done     bool           // the response is the caller's
+}
+
+// sending is what one attempt is sent with. Each has its own: Base may still
+// hold those of an earlier one.
+type sending struct {
+	sendContext
+	request http.Request
 }
 
 // addKey makes the request one that may be repeated.
@@ -114,6 +144,9 @@ func (c *call) addKey(key string) {
 		return
 	}
 	c.request = c.req.Clone(c.req.Context())
+	if c.request.Header == nil {
+		c.request.Header = http.Header{}
+	}
 	c.request.Header.Set("Idempotency-Key", key)
 	c.effect = retry.Idempotent
 }
@@ -122,9 +155,33 @@ func (c *call) addKey(key string) {
 // is the caller's if the loop gives up, and drained if it goes on.
 func (c *call) attempt(ctx context.Context) (*http.Response, error) {
 	c.attempts++
-	c.send = &sendContext{attempt: ctx, caller: c.req.Context(), cover: c.t.CoverBody}
-	out := c.request.WithContext(c.trace(ctx, c.send))
-	if c.attempts > 1 && out.Body != nil && out.Body != http.NoBody {
+	c.policy.Effect = c.effect
+	resp, err := c.try(ctx)
+	if err != nil {
+		// The loop reads its policy again after each attempt, and this one is
+		// nobody else's.
+		if !c.failed {
+			c.failed = true
+			c.policy.Classify, c.policy.Sleep = c.classify, c.sleep
+		}
+		if j, ok := err.(*judgement); ok {
+			c.policy.Effect = j.status.Effect
+		}
+	}
+	return resp, err
+}
+
+// try sends the request once.
+func (c *call) try(ctx context.Context) (*http.Response, error) {
+	s := &c.first
+	if c.attempts > 1 {
+		s = new(sending)
+	}
+	s.attempt, s.caller, s.cover = ctx, c.req.Context(), c.t.CoverBody
+	c.send = &s.sendContext
+	out := &s.request
+	*out = *c.request.WithContext(c.trace(ctx, c.send))
+	if c.attempts > 1 && hasBody(out) {
 		body, err := out.GetBody()
 		if err != nil {
 			return nil, retry.Permanent(err)
@@ -134,79 +191,92 @@ func (c *call) attempt(ctx context.Context) (*http.Response, error) {
 	if c.t.NoReplay {
 		stopReplay(out)
 	}
-	resp, err := c.base.RoundTrip(out)
+	resp, err := c.t.base().RoundTrip(out)
+	if err == nil && resp == nil {
+		err = errors.New("httpretry: Base returned neither a response nor an error")
+	}
 	if err != nil {
+		if resp != nil && resp.Body != nil { // Base must not, and a leak is no help
+			resp.Body.Close()
+		}
 		c.send.release()
 		return nil, err
 	}
-	if resp == nil {
-		return nil, errors.New("httpretry: Base returned neither a response nor an error")
+	if c.wrote != nil {
+		c.wrote()
 	}
 	if resp.Body == nil {
 		resp.Body = http.NoBody
 	}
 	resp.Request = c.request
 	c.open = resp
-	j := judge(resp, c.t.Signals, c.t.Classify, c.now())
-	c.send.headerArrived()
-	if j.failed {
-		return resp, &failure{j}
+	j := judge(resp, c.t.Signals, c.t.Classify, c.t.now)
+	if !c.send.headerArrived() && resp.Body != http.NoBody {
+		// The attempt ended meanwhile, and the body with it.
+		c.drain()
+		return nil, context.Cause(c.send.inner)
+	}
+	if j != nil {
+		return resp, j
 	}
 	return resp, nil
 }
 
-// now is what dates are measured against.
-func (c *call) now() time.Time {
-	if p := c.t.Policy; p != nil && p.Clock != nil {
-		return p.Clock()
-	}
-	return time.Now()
-}
-
-// failure is a response that is one.
-type failure struct{ judgement }
-
-func (f *failure) Error() string { return f.status.Error() }
-func (f *failure) Unwrap() error { return f.status }
+func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
 // classify is the loop's Classifier.
 func (c *call) classify(err error) retry.Verdict {
-	if f, ok := err.(*failure); ok {
-		if !f.marked && c.custom != nil {
-			return c.custom(f.status)
+	if j, ok := err.(*judgement); ok {
+		if !j.marked && c.custom != nil {
+			return c.custom(&j.status)
 		}
-		v := f.verdict()
-		if v.Class == retry.ClassUnknown && v.Effect == retry.Mutation && c.effect != retry.Mutation {
-			v.Class = retry.ClassUnclassified // the server has said no: not to be repeated, and nothing proven
-		}
-		return v
+		return j.verdict()
 	}
-	if refused(err) {
-		return retry.Verdict{Class: retry.ClassTransient}
+	class := textClass(err)
+	if class == retry.ClassTransient {
+		return retry.Verdict{Class: class}
 	}
 	if c.custom != nil {
 		return c.custom(err)
 	}
 	// As http.Client would wrap it: an io.EOF is the lost end of an answer.
-	return retry.Classify(&url.Error{Err: err})
+	v := retry.Classify(&url.Error{Err: err})
+	if v.Class == retry.ClassUnclassified {
+		v.Class = class
+	}
+	return v
 }
 
-// refused reports whether err says that an HTTP/2 server has not processed the
-// request: a stream refused (RFC 9113 8.7), or one beyond the last that a
-// GOAWAY names (6.8). net/http has no exported errors for them, only texts.
-func refused(err error) bool {
+// textClass returns what an error of net/http says of its request where it has
+// only a text, and no exported error: transient where an HTTP/2 server has not
+// processed it, as it refused the stream (RFC 9113 8.7) or named an earlier one
+// as the last in a GOAWAY (6.8); unknown where stream or connection were lost
+// otherwise; else unclassified.
+func textClass(err error) retry.Class {
 	for range 100 {
 		if err == nil {
-			return false
+			break
 		}
-		text := err.Error()
-		if strings.HasPrefix(text, "stream error: stream ID ") && strings.Contains(text, "; REFUSED_STREAM") ||
-			text == "http2: Transport received Server's graceful shutdown GOAWAY" {
-			return true
+		// So begins the text of what NoReplay has kept net/http from repeating.
+		text := strings.TrimPrefix(err.Error(), "http2: Transport: cannot retry err [")
+		switch {
+		case strings.HasPrefix(text, "stream error: stream ID "):
+			if _, code, _ := strings.Cut(text, "; "); strings.HasPrefix(code, "REFUSED_STREAM") {
+				return retry.ClassTransient
+			}
+			return retry.ClassUnknown
+		case strings.HasPrefix(text, "http2: Transport received Server's graceful shutdown GOAWAY"),
+			strings.HasPrefix(text, "http2: Transport received GOAWAY from server ErrCode:"):
+			return retry.ClassTransient
+		case text == "http: server closed idle connection", // and perhaps read the request first
+			text == "http2: client connection lost",
+			strings.HasPrefix(text, "http2: server sent GOAWAY and closed the connection; "),
+			strings.HasPrefix(text, "connection error: ") && strings.HasSuffix(text, "_ERROR"):
+			return retry.ClassUnknown
 		}
 		err = errors.Unwrap(err)
 	}
-	return false
+	return retry.ClassUnclassified
 }
 
 // sleep drains the response that is not returned, so that its connection can
@@ -227,21 +297,51 @@ func (c *call) sleep(ctx context.Context, d time.Duration) error {
 }
 
 // trace lets the operations around know what goes out on the wire, where one
-// of them keeps records.
-func (c *call) trace(attempt, ctx context.Context) context.Context {
+// of them keeps records: once for each connection that the request was written
+// to. Over HTTP/2 a response may overtake the word that its request went out.
+func (c *call) trace(attempt context.Context, send *sendContext) context.Context {
+	c.wrote = nil
 	if attempt.Value(wire.Key{}) == nil {
-		return ctx
+		return send
 	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wire.Sent(attempt) }})
+	var m struct {
+		sync.Mutex
+		owed bool
+	}
+	wrote := func() {
+		m.Lock()
+		defer m.Unlock() // whoever comes second finds it counted
+		if m.owed {
+			m.owed = false
+			wire.Sent(attempt)
+		}
+	}
+	c.wrote = wrote
+	return httptrace.WithClientTrace(send, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) {
+			m.Lock()
+			defer m.Unlock()
+			m.owed = true
+		},
+		WroteHeaders: wrote,
+	})
 }
 
-// hand gives the response to the caller.
+// hand gives the response to the caller. What Check and Attempts know of it
+// goes along in the context of its request: a client may wrap the body.
 func (c *call) hand(resp *http.Response, gaveUp *retry.Error) *http.Response {
 	c.done = true
-	if c.attempts == 1 && gaveUp == nil && !c.send.used() {
-		return resp
+	if c.attempts > 1 || gaveUp != nil {
+		o := &outcome{Context: c.request.Context(), attempts: c.attempts, gaveUp: gaveUp}
+		o.request = *c.request.WithContext(o)
+		resp.Request = &o.request
 	}
-	resp.Body = newBody(resp.Body, c.attempts, gaveUp, c.send)
+	switch {
+	case resp.Body == http.NoBody:
+		c.send.release()
+	case c.send.used():
+		resp.Body = newBody(resp.Body, c.send)
+	}
 	return resp
 }
 
@@ -257,13 +357,23 @@ func (c *call) abandon() {
 	}
 }
 
-// stopReplay makes net/http think that it could not send out's body again.
-// What goes out on the wire is the same.
+// stopReplay makes net/http think that it could not send out's body again. It
+// repeats what is safe by its method or has a key, if the body is none or there
+// is a GetBody. An empty body that is not [http.NoBody] is sent as none with
+// the methods that seldom have one.
 func stopReplay(out *http.Request) {
-	if out.Body == nil || out.Body == http.NoBody {
-		out.Body = noReplay{}
-	}
 	out.GetBody = nil
+	if hasBody(out) {
+		return
+	}
+	switch out.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions:
+		out.Body = noReplay{}
+	default:
+		if len(out.Header["Idempotency-Key"]) > 0 || len(out.Header["X-Idempotency-Key"]) > 0 {
+			out.Body = noReplay{}
+		}
+	}
 }
 
 // noReplay is an empty body that is not http.NoBody.

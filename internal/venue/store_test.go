@@ -192,7 +192,7 @@ func work(dir, url, dieAt string) error {
 	if err != nil {
 		return err
 	}
-	c.Key, c.Window, c.Since = "k", 20*time.Millisecond, state.Started
+	c.Key, c.Window, c.Since = "k", 50*time.Millisecond, state.Started
 	if state.Version == 0 { // nothing was sent yet
 		c.Since = time.Now()
 	}

@@ -1,0 +1,1 @@
+// Empty: lets unexported.go declare functions without bodies.
