@@ -92,7 +92,7 @@ type world struct {
 	intent  venue.Intent
 	posts   int
 	doubt   bool // a request to buy has left, and may have been applied
-	cleared bool // and since then a look-up was answered, the last request of all
+	cleared bool // and since then a look-up was answered, with no request and no wait after it
 
 	wrong error // the first rule that was broken
 }
@@ -150,6 +150,7 @@ func (w *world) load() (s retry.State) {
 
 // sleep may be cut short by death.
 func (w *world) sleep(ctx context.Context, d time.Duration) error {
+	w.cleared = false
 	w.mayDie()
 	select {
 	case <-time.After(d):
