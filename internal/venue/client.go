@@ -18,7 +18,7 @@ import (
 
 // Intent is an order that shall be placed once.
 type Intent struct {
-	ClientID string
+	ClientID string // made once for this intent and never used again, whatever came of it
 	Side     string
 	Quantity int
 	Type     string

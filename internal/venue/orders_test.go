@@ -112,6 +112,96 @@ func TestAnIDOfSpacesIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	require.Equal(t, "id", c.Intent.ClientID)
 }
 
+// What is sent is, to the byte, what is looked up and cancelled.
+func TestTheIDIsTrimmedOnceForAll(t *testing.T) {
+	x, trimmed := open(t)
+	c, err := venue.New(trimmed.URL, venue.Intent{ClientID: " \tid 1+&%\u00a0\n", Side: "BUY", Quantity: 3, Type: "LIMIT"})
+	require.NoError(t, err)
+	var ids []string
+	c.Key, c.Since = "k", trimmed.Since
+	c.HTTP = &http.Client{Transport: tap(func(r *http.Request) { ids = append(ids, r.Method+" "+r.URL.Query().Get("clientOrderId")) })}
+	x.Script("POST", venue.Answer{LoseAnswer: true})
+	o, err := submit(t.Context(), c, sends())
+	require.NoError(t, err)
+	require.Equal(t, "id 1+&%", o.ClientID)
+	_, err = c.Cancel(t.Context())
+	require.NoError(t, err)
+	_, _, err = c.FindCanceled(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"POST id 1+&%", "GET id 1+&%", "DELETE id 1+&%", "GET id 1+&%"}, ids)
+}
+
+// tap sees each request on its way.
+type tap func(*http.Request)
+
+func (t tap) RoundTrip(r *http.Request) (*http.Response, error) {
+	t(r)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// An order under the id is ours only if it is what was meant, and no older than
+// the first send.
+func TestFindComparesTheIntent(t *testing.T) {
+	_, c := open(t)
+	placed, err := c.Place(t.Context())
+	require.NoError(t, err)
+	for name, look := range map[string]struct {
+		change func(*venue.Client)
+		ours   bool
+	}{
+		"as meant":             {func(*venue.Client) {}, true},
+		"accepted at the send": {func(c *venue.Client) { c.Since = placed.Time }, true},
+		"before the send":      {func(c *venue.Client) { c.Since = placed.Time.Add(1) }, false},
+		"another side":         {func(c *venue.Client) { c.Intent.Side = "SELL" }, false},
+		"another quantity":     {func(c *venue.Client) { c.Intent.Quantity++ }, false},
+		"another type":         {func(c *venue.Client) { c.Intent.Type = "LIMIT" }, false},
+	} {
+		other := venue.Client{URL: c.URL, HTTP: c.HTTP, Key: "k", Intent: c.Intent, Window: time.Minute}
+		look.change(&other)
+		o, r, err := other.Find(t.Context())
+		if look.ours {
+			require.NoError(t, err, name)
+			require.Equal(t, retry.Applied, r, name)
+			require.Equal(t, placed.ID, o.ID, name)
+			continue
+		}
+		require.Equal(t, retry.Unresolved, r, name)
+		require.ErrorContains(t, err, "is another", name)
+		require.Equal(t, retry.ClassPermanent, retry.Classify(err).Class, name)
+		require.Zero(t, o, name)
+	}
+}
+
+// Look asks again while an order may still arrive, and has proof once it cannot.
+func TestLookSaysWhatBecameOfTheOrder(t *testing.T) {
+	x, c := open(t)
+	_, err := retry.Do(t.Context(), looks(), c.Look)
+	require.ErrorIs(t, err, venue.ErrNotPlaced)
+	require.Equal(t, retry.ErrPermanent, reason(t, err))
+	require.Greater(t, x.Calls("GET"), 1)
+
+	_, err = c.Place(t.Context())
+	require.NoError(t, err)
+	o, err := retry.Do(t.Context(), looks(), c.Look)
+	require.NoError(t, err)
+	require.Equal(t, "FILLED", o.Status)
+}
+
+// A ban proves that nothing was applied, and says when to come back.
+func TestABanStopsTheOrder(t *testing.T) {
+	for _, ban := range []venue.Answer{{Status: 418, RetryAfter: "600"}, {Status: 403}} {
+		x, c := open(t)
+		x.Script("POST", ban)
+		_, err := submit(t.Context(), c, sends())
+		require.Equal(t, retry.ErrSuspended, reason(t, err))
+		require.NotErrorIs(t, err, retry.ErrUnknownOutcome)
+		e, _ := errors.AsType[*retry.Error](err)
+		require.WithinDuration(t, time.Now().Add(10*time.Minute), e.RetryAt, 5*time.Second)
+		require.Equal(t, 1, x.Calls("POST"))
+		require.Zero(t, x.Calls("GET"))
+	}
+}
+
 func TestFindThatNeverAnswers(t *testing.T) {
 	x, c := open(t)
 	x.Script("POST", venue.Answer{LoseRequest: true})
