@@ -127,21 +127,26 @@ func (c *Client) Cancel(ctx context.Context) (Order, error) {
 	return o, err
 }
 
+// ErrFilled is why an order cannot be cancelled any more.
+var ErrFilled = errors.New("venue: filled before it could be cancelled")
+
 // FindCanceled looks what became of a cancellation: it reads the order itself.
-// One that is still open was not cancelled; one that was filled cannot be.
+// One that is still open was not cancelled; one that was filled cannot be. A
+// cancellation may still arrive late, so whoever ends with an open order must
+// not count on it.
 func (c *Client) FindCanceled(ctx context.Context) (Order, retry.Resolution, error) {
 	var found []Order
 	if err := c.call(ctx, http.MethodGet, url.Values{"clientOrderId": {c.Intent.ClientID}}, &found); err != nil {
 		return Order{}, retry.Unresolved, err
 	}
-	if len(found) != 1 {
-		return Order{}, retry.Unresolved, retry.Permanent(fmt.Errorf("venue: %d orders under %q", len(found), c.Intent.ClientID))
+	if len(found) != 1 || !c.meant(found[0]) {
+		return Order{}, retry.Unresolved, retry.Permanent(fmt.Errorf("venue: %d orders under %q, and not one that was meant: a person must look", len(found), c.Intent.ClientID))
 	}
 	switch o := found[0]; o.Status {
 	case "CANCELED":
 		return o, retry.Applied, nil
 	case "FILLED":
-		return o, retry.Rejected, errors.New("venue: filled before it could be cancelled")
+		return o, retry.Rejected, ErrFilled
 	default:
 		return o, retry.NotApplied, nil // cancelling twice does no harm
 	}

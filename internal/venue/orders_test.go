@@ -311,6 +311,37 @@ func TestALostCancellation(t *testing.T) {
 	require.Equal(t, 1, x.Calls("DELETE"))
 }
 
+// One that is still open is cancelled again; one that was filled is not, and
+// the error is final.
+func TestACancellationOfAnOrderThatIsOpenOrFilled(t *testing.T) {
+	x, c := open(t)
+	c.Intent.Type = "LIMIT"
+	_, err := c.Place(t.Context())
+	require.NoError(t, err)
+	x.Script("DELETE", venue.Answer{LoseRequest: true})
+	lookup := retry.Lookup[venue.Order]{Policy: looks(), Find: c.FindCanceled}
+	o, err := retry.Submit(t.Context(), sends(), c.Cancel, lookup)
+	require.NoError(t, err)
+	require.Equal(t, "CANCELED", o.Status)
+	require.Equal(t, 2, x.Calls("DELETE"))
+
+	x, c = open(t) // a market order: filled
+	_, err = c.Place(t.Context())
+	require.NoError(t, err)
+	x.Script("DELETE", venue.Answer{LoseAnswer: true})
+	lookup.Find = c.FindCanceled
+	_, err = retry.Submit(t.Context(), sends(), c.Cancel, lookup)
+	require.Equal(t, retry.ErrPermanent, reason(t, err))
+	require.ErrorIs(t, err, venue.ErrFilled)
+	require.NotErrorIs(t, err, retry.ErrUnknownOutcome)
+	require.Equal(t, 1, x.Calls("DELETE"))
+
+	c.Intent.Quantity++ // it is another's
+	_, r, err := c.FindCanceled(t.Context())
+	require.Equal(t, retry.Unresolved, r)
+	require.ErrorContains(t, err, "a person must look")
+}
+
 // 200 orders over loopback, each with faults drawn at random: never two for one
 // intent, never one that was placed reported as failed for good.
 func TestRandomFaultsOverLoopback(t *testing.T) {

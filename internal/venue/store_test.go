@@ -232,7 +232,8 @@ func process(t testing.TB, dir, url, dieAt string, fuse time.Duration) (out stri
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), "VENUE_JOB="+dir, "VENUE_URL="+url, "VENUE_DIE_AT="+dieAt)
+	cmd.Env = append(os.Environ(), "VENUE_JOB="+dir, "VENUE_URL="+url, "VENUE_DIE_AT="+dieAt,
+		"GORACE=atexit_sleep_ms=0") // under -race a process would take a second to end
 	var text strings.Builder
 	cmd.Stdout, cmd.Stderr = &text, &text
 	require.NoError(t, cmd.Start())
