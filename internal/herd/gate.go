@@ -74,6 +74,7 @@ func (w gateWorld) run(t *testing.T, how gated, seed int) (r result) {
 			mu    sync.Mutex // of all below
 			start = time.Now()
 			srv   = w.server
+			all   sync.WaitGroup
 		)
 		if how.deaf {
 			srv.hint = noHint
@@ -104,18 +105,18 @@ func (w gateWorld) run(t *testing.T, how gated, seed int) (r result) {
 					travel()
 					return err
 				}
-				go func() {
+				all.Go(func() {
 					if retry.Run(t.Context(), &p, op) != nil {
 						t.Error("a worker has given up")
 					}
 					mu.Lock()
 					defer mu.Unlock()
 					r.last = max(r.last, time.Since(start))
-				}()
+				})
 				synctest.Wait() // the workers come in this order
 			}
 		}
-		synctest.Wait()
+		all.Wait()
 	})
 	return r
 }
