@@ -20,7 +20,7 @@ type gateWorld struct {
 	processes int // each with a gate of its own
 	workers   int // of each, a call each
 	server
-	trip time.Duration // mean round trip; each way half of it, ±50%
+	trip time.Duration // mean round trip; each way half of it, ±50%, 1ns at least: all leave before the first hears
 }
 
 // gated is how the workers of one process hold back.
@@ -95,9 +95,7 @@ func (w gateWorld) run(t *testing.T, how gated, seed int) (r result) {
 			for worker := range w.workers {
 				draws := rand.New(rand.NewPCG(uint64(seed), 1<<32|uint64(process)<<16|uint64(worker)))
 				travel := func() {
-					if w.trip > 0 {
-						time.Sleep(time.Duration((0.5 + draws.Float64()) * float64(w.trip/2)))
-					}
+					time.Sleep(max(1, time.Duration((0.5+draws.Float64())*float64(w.trip/2))))
 				}
 				op := func(context.Context) error {
 					travel()
