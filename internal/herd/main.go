@@ -14,9 +14,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 )
 
 const usage = `Usage: go run ./internal/herd [-quick] [-svg folder]
@@ -94,24 +95,37 @@ func (r *report) all() error {
 	return r.err
 }
 
-// table prints a table whose rows come one by one.
-func (r *report) table(title, head string, rows func(row func(name string, cells ...any))) {
-	t := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight|tabwriter.TabIndent)
-	fmt.Fprintf(r.out, "\n%s\n\n", title)
-	fmt.Fprintln(t, head+"\t")
-	rows(func(name string, cells ...any) {
+// table prints a table whose rows come one by one: names to the left, figures to the right.
+func (r *report) table(title, note string, head []string, rows func(row func(name string, cells ...string))) {
+	all := [][]string{append([]string{""}, head...)}
+	rows(func(name string, cells ...string) {
 		fmt.Fprintf(r.news, "herd: %s: %s\n", title, name)
-		fmt.Fprint(t, name)
-		for _, c := range cells {
-			fmt.Fprintf(t, "\t%v", c)
-		}
-		fmt.Fprintln(t, "\t")
+		all = append(all, append([]string{name}, cells...))
 	})
-	r.err = errors.Join(r.err, t.Flush())
+	width := make([]int, len(all[0]))
+	for _, line := range all {
+		for i, cell := range line {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s: %s\n\n", title, note)
+	for _, line := range all {
+		fmt.Fprintf(&b, "%-*s", width[0], line[0])
+		for i, cell := range line[1:] {
+			fmt.Fprintf(&b, "  %*s", width[i+1], cell)
+		}
+		b.WriteString("\n")
+	}
+	_, err := io.WriteString(r.out, b.String())
+	r.err = errors.Join(r.err, err)
 }
 
-// cost is "calls / last success in seconds", each with its 95% interval.
+// cost is "calls / last success in seconds", each with its 95% interval where there is a sample.
 func cost(f figures) string {
+	if f.calls.n == 1 {
+		return fmt.Sprintf("%.0f / %.1f", f.calls.mean(), f.last.mean())
+	}
 	return fmt.Sprintf("%.0f±%.1f / %.1f±%.2f", f.calls.mean(), f.calls.sure(), f.last.mean(), f.last.sure())
 }
 
@@ -120,10 +134,10 @@ func least(calls int, last time.Duration) string {
 }
 
 func (r *report) published() {
-	r.table("The published table, with Python's draws: 10 taken per second, calls / last success in s, means of 200 runs",
-		"\t100 clients\t1,000 clients", func(row func(string, ...any)) {
+	r.table("Published table", fmt.Sprintf("10 taken per second, Python's draws, %d runs: calls / last success in s", r.runs(20, 200)),
+		[]string{"100 clients", "1,000 clients"}, func(row func(string, ...string)) {
 			for _, st := range []strategy{none, full, equal, decorrelated} {
-				var cells [2]any
+				var cells [2]string
 				for i, clients := range []int{100, 1000} {
 					runs := r.runs(20, 200)
 					if st.name == none.name {
@@ -134,7 +148,7 @@ func (r *report) published() {
 				}
 				row(st.name, cells[:]...)
 			}
-			var cells [2]any
+			var cells [2]string
 			for i, clients := range []int{100, 1000} {
 				cells[i] = least(herd{clients: clients, server: server{rate: 10}}.floor())
 			}
@@ -143,13 +157,13 @@ func (r *report) published() {
 }
 
 func (r *report) withoutHint() {
-	head := ""
+	var head []string
 	for _, h := range crowds {
-		head += fmt.Sprintf("\t%d at %d/s", h.clients, h.rate)
+		head = append(head, fmt.Sprintf("%d at %d/s", h.clients, h.rate))
 	}
-	r.table("Crowds without a hint: calls / last success in s", head, func(row func(string, ...any)) {
+	r.table("No hint", "calls / last success in s", head, func(row func(string, ...string)) {
 		for _, st := range []strategy{none, full, equal, decorrelated, elapsedOnly, twin} {
-			var cells []any
+			var cells []string
 			for i, h := range crowds {
 				runs := r.runs([]int{100, 10, 30, 10, 2}[i], []int{2000, 400, 1000, 400, 100}[i])
 				if st.name == none.name {
@@ -174,14 +188,14 @@ func (r *report) keep(name string, i int, f figures) {
 }
 
 func (r *report) withHint() {
-	r.table("Retry-After in whole seconds, 10 taken per second: calls / last success in s, most calls in 1s",
-		"\t100 clients\tpeak\t1,000 clients\tpeak", func(row func(string, ...any)) {
+	r.table("Retry-After in whole seconds", "10 taken per second: calls / last success in s, most calls in 1s",
+		[]string{"100 clients", "peak", "1,000 clients", "peak"}, func(row func(string, ...string)) {
 			for _, st := range []strategy{hintAlone, full, hintFull, hintElapsed} {
 				name := st.name
 				if name == full.name {
 					name = "max(hint, full)"
 				}
-				var cells []any
+				var cells []string
 				for i, clients := range []int{100, 1000} {
 					runs := r.runs([]int{100, 10}[i], []int{2000, 400}[i])
 					if name == hintAlone.name {
@@ -198,20 +212,20 @@ func (r *report) withHint() {
 
 func (r *report) gates() {
 	hows := []gated{noGate, resumeOnly, pacedGate, openGate}
-	head := "\tfloor"
+	head := []string{"floor"}
 	for _, how := range hows {
-		head += "\t" + how.name
+		head = append(head, how.name)
 	}
-	r.table("One gate for each process, round trip 100ms ± 50% unless said: calls / last success in s", head, func(row func(string, ...any)) {
+	r.table("Gates", "one for each process, round trip 100ms ± 50% unless said: calls / last success in s", head, func(row func(string, ...string)) {
 		for _, w := range gateWorlds {
-			cells := []any{least(w.floor())}
+			cells := []string{least(w.floor())}
 			for _, how := range hows {
 				runs := r.runs(10, 200)
 				if w.processes*w.workers > 100 {
-					runs = r.runs(1, 50)
-				}
-				if how.new != nil && w.processes*w.workers > 100 && how.name == pacedGate.name {
-					runs = r.runs(4, 200)
+					runs = r.runs(2, 50)
+					if how.name == pacedGate.name {
+						runs = r.runs(4, 200)
+					}
 				}
 				f := w.runs(r.t, how, runs)
 				cells = append(cells, cost(f))
@@ -240,13 +254,16 @@ func (r *report) keepGate(world string, how gated, f figures) {
 }
 
 func (r *report) outages() {
-	r.table("Storms: 100 processes, a server at 80% load, an outage of 10s, clients give up after 1s",
-		"\tcalls per request\tpeak\trecovery in s", func(row func(string, ...any)) {
+	r.table("Storms", "100 processes, a server at 80% load, an outage of 10s, clients give up after 1s",
+		[]string{"calls per request", "peak", "recovery in s"}, func(row func(string, ...string)) {
 			for _, d := range defences {
 				w, runs := weather, r.runs(1, 8)
+				if r.quick {
+					w.end = 150 * time.Second
+				}
 				if d.layers > 1 && d.budget == nil { // the same, with a quarter of the work
 					w.capacity, w.processes = w.capacity/4, w.processes/4
-					w.end, runs = w.end/2, r.runs(1, 2)
+					w.end, runs = 120*time.Second, r.runs(1, 2)
 				}
 				all := repeat(runs, func(i int) aftermath { return w.run(d, pcg(i)) })
 				r.storms[d.name] = all
@@ -261,10 +278,10 @@ func (r *report) outages() {
 }
 
 func (r *report) rows() {
-	r.table("Contention for one row: writes / time until the last client is done in s",
-		"\t10 clients\t50\t100\t190", func(row func(string, ...any)) {
+	r.table("Contention", "for one row: writes / time until the last client is done in s",
+		[]string{"10 clients", "50", "100", "190"}, func(row func(string, ...string)) {
 			for _, c := range contenders {
-				var cells []any
+				var cells []string
 				for _, n := range []int{10, 50, 100, 190} {
 					cells = append(cells, cost(contention{n}.runs(c.Backoff, r.runs(5, 100))))
 				}
