@@ -95,7 +95,7 @@ func (a axis) at(v float64) float64 {
 func number(v float64) string {
 	s := fmt.Sprintf("%g", v)
 	if v >= 1000 {
-		n := int(v)
+		n := int(math.Round(v))
 		s = fmt.Sprintf("%d,%03d", n/1000, n%1000)
 	}
 	return s
