@@ -90,6 +90,15 @@ type herd struct {
 	spread time.Duration // >0: instead, each at a random instant of this time
 }
 
+// crowds are those of the tables.
+var crowds = []herd{
+	{clients: 100, server: server{rate: 10}},
+	{clients: 1000, server: server{rate: 10}},
+	{clients: 300, server: server{rate: 10}},
+	{clients: 1000, server: server{rate: 50}},
+	{clients: 3000, server: server{rate: 10}},
+}
+
 // result is what came of one run.
 type result struct {
 	calls int

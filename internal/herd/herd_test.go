@@ -83,14 +83,6 @@ func near(t *testing.T, want float64, s stat, digit float64, what string) {
 	require.InDelta(t, want, s.mean(), 1.6*s.sure()+digit/2, what)
 }
 
-var crowds = []herd{
-	{clients: 100, server: server{rate: 10}},
-	{clients: 1000, server: server{rate: 10}},
-	{clients: 300, server: server{rate: 10}},
-	{clients: 1000, server: server{rate: 50}},
-	{clients: 3000, server: server{rate: 10}},
-}
-
 // Five crowds without a hint: means that were measured with other programs and other draws.
 func TestCrowdsWithoutHint(t *testing.T) {
 	for _, row := range []struct {

@@ -184,8 +184,11 @@ func (a *aftermath) sum(w storm, rate float64) {
 type toll struct{ perRequest, peak, recovery stat }
 
 func (w storm) runs(d defence, n int) toll {
-	var t toll
-	for _, a := range repeat(n, func(i int) aftermath { return w.run(d, pcg(i)) }) {
+	return total(repeat(n, func(i int) aftermath { return w.run(d, pcg(i)) }))
+}
+
+func total(all []aftermath) (t toll) {
+	for _, a := range all {
 		t.perRequest.add(a.perRequest)
 		t.peak.add(a.peak)
 		t.recovery.add(a.recovery)
