@@ -8,7 +8,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/seed-3d0f8764/retry"
@@ -306,15 +306,25 @@ func (c *call) trace(attempt context.Context, send *sendContext) context.Context
 	if attempt.Value(wire.Key{}) == nil {
 		return send
 	}
-	owed := new(atomic.Bool)
+	var m struct {
+		sync.Mutex
+		owed bool
+	}
 	wrote := func() {
-		if owed.Swap(false) {
+		m.Lock()
+		defer m.Unlock() // whoever comes second finds it counted
+		if m.owed {
+			m.owed = false
 			wire.Sent(attempt)
 		}
 	}
 	c.wrote = wrote
 	return httptrace.WithClientTrace(send, &httptrace.ClientTrace{
-		GotConn:      func(httptrace.GotConnInfo) { owed.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) {
+			m.Lock()
+			defer m.Unlock()
+			m.owed = true
+		},
 		WroteHeaders: wrote,
 	})
 }
