@@ -250,14 +250,12 @@ func TestTheCallersRequestIsNotModified(t *testing.T) {
 	req := request(t, "POST", "")
 	tr := &httpretry.Transport{Base: script(status(503), status(503), status(200)), Policy: quick(), Key: httpretry.NewKey}
 	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
-			resp.Body.Close()
-		})
+	errs := make([]error, 2)
+	for i := range errs {
+		wg.Go(func() { _, errs[i] = tr.RoundTrip(req) })
 	}
 	wg.Wait()
+	require.Equal(t, []error{nil, nil}, errs)
 	require.Empty(t, req.Header)
 }
 
@@ -407,55 +405,37 @@ func TestResponsesInBetweenAreDrained(t *testing.T) {
 	require.Equal(t, "third", text(t, resp))
 }
 
-// endless is a body without an end.
-type endless struct {
+// A response in between that trickles is read for 100 ms, also where Base lets
+// its body know nothing of the request's context.
+func TestDrainIsBoundedWithoutTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &trickle{}
+		tr := &httpretry.Transport{Policy: quick(), Base: script(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 503, Body: body, ContentLength: -1}, nil
+		}, status(200))}
+		start := time.Now()
+		resp, err := roundTrip(t, tr, request(t, "GET", ""))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, 120*time.Millisecond, time.Since(start), "the last read began in time")
+		require.Equal(t, 4, body.read)
+		require.True(t, body.closed)
+	})
+}
+
+// trickle is a body without an end, a byte every 30 ms.
+type trickle struct {
 	read   int
-	pause  time.Duration
 	closed bool
 }
 
-func (e *endless) Read(p []byte) (int, error) {
-	if e.pause > 0 {
-		time.Sleep(e.pause)
-		p = p[:1]
-	}
-	e.read += len(p)
-	return len(p), nil
+func (b *trickle) Read([]byte) (int, error) {
+	time.Sleep(30 * time.Millisecond)
+	b.read++
+	return 1, nil
 }
 
-func (e *endless) Close() error { e.closed = true; return nil }
-
-// A response in between is read for 64 KiB and 100 ms, no further.
-func TestDrainIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct {
-			name        string
-			body        *endless
-			length      int64
-			most        int
-			longest     time.Duration
-			sees, takes bool
-		}{
-			{name: "endless", body: &endless{}, length: -1, most: 64<<10 + 1},
-			{name: "trickling", body: &endless{pause: 30 * time.Millisecond}, length: -1, most: 4, longest: 120 * time.Millisecond},
-			{name: "said to be long", body: &endless{}, length: 64<<10 + 1, most: 0},
-		} {
-			start := time.Now()
-			calls := 0
-			tr := &httpretry.Transport{Policy: quick(), Base: roundTripper(func(*http.Request) (*http.Response, error) {
-				if calls++; calls > 1 {
-					return &http.Response{StatusCode: 200}, nil
-				}
-				return &http.Response{StatusCode: 503, Body: c.body, ContentLength: c.length}, nil
-			})}
-			_, err := roundTrip(t, tr, request(t, "GET", ""))
-			require.NoError(t, err)
-			require.LessOrEqual(t, c.body.read, c.most, c.name)
-			require.LessOrEqual(t, time.Since(start), c.longest, c.name)
-			require.True(t, c.body.closed, c.name)
-		}
-	})
-}
+func (b *trickle) Close() error { b.closed = true; return nil }
 
 // B128, B132, B145 and the table of methods: how often a 503 is sent.
 func TestWhatIsRepeatedGoesByTheRequest(t *testing.T) {
@@ -775,8 +755,6 @@ func TestSignalsOfATransport(t *testing.T) {
 		{"B135 not chosen", nil, answers(500, "X-Should-Retry: false"), 100 * time.Millisecond},
 		{"60s is not too long", nil, answers(429, "Retry-After: 60"), time.Minute},
 		{"61s is", nil, answers(429, "Retry-After: 61"), -1},
-		{"centuries", nil, answers(503, "Retry-After: 99999999999"), -1},
-		{"and past any number", nil, answers(503, "Retry-After: 999999999999999999999999"), -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, slept := waits(0.5)
@@ -832,21 +810,6 @@ func TestADateCountsFromTheArrivalOfTheResponse(t *testing.T) {
 	now = now.Add(time.Hour)
 	s, _ := errors.AsType[*retry.StatusError](httpretry.Checker{Clock: p.Clock}.Check(resp))
 	require.Equal(t, 30*time.Second, s.After)
-}
-
-// Retry-After: 0 for ever is no hot loop: the own wait is kept.
-func TestAHintOfNothingForEver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := script(answers(429, "Retry-After: 0"))
-		start := time.Now()
-		p := &retry.Policy{MaxAttempts: -1, Rand: func() float64 { return 0.5 }}
-		resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: p}, request(t, "GET", ""))
-		require.NoError(t, err)
-		require.Equal(t, 429, resp.StatusCode)
-		require.ErrorIs(t, httpretry.Check(resp), retry.ErrDeadline)
-		require.Equal(t, 9, b.calls, "0.1 + 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 6.4 + 12.8 s fit into 30 s")
-		require.Equal(t, 25500*time.Millisecond, time.Since(start))
-	})
 }
 
 // AttemptTimeout ends an attempt that has no answer; B115: the next has the
