@@ -284,8 +284,7 @@ func TestEarlyHints(t *testing.T) {
 	require.Equal(t, []int{103}, codes)
 }
 
-// Answers without a body are answers, and what they hold of their request is
-// given up though nobody closes them.
+// Answers without a body are answers, over a connection that is used again.
 func TestAnswersWithoutABody(t *testing.T) {
 	s := serve(t, says(503, ""), says(204, ""), says(503, ""), says(200, ""), says(304, ""))
 	client := &http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: &retry.Policy{AttemptTimeout: time.Minute, Sleep: noWait}}}

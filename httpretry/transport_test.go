@@ -915,6 +915,35 @@ func TestTimeoutsAndTheBody(t *testing.T) {
 	})
 }
 
+// What an attempt was sent with ends with its response: at the end of the body,
+// when it is closed, and at once where there is none.
+func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
+	var ctx context.Context
+	body := io.ReadCloser(http.NoBody)
+	tr := &httpretry.Transport{Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+		ctx = req.Context()
+		require.NotNil(t, ctx.Done())
+		return &http.Response{StatusCode: 200, Body: body}, nil
+	})}
+	_, err := roundTrip(t, tr, request(t, "GET", ""))
+	require.NoError(t, err)
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+
+	body = track("x")
+	resp, err := roundTrip(t, tr, request(t, "GET", ""))
+	require.NoError(t, err)
+	require.NoError(t, ctx.Err())
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+
+	body = track("x")
+	resp, err = roundTrip(t, tr, request(t, "GET", ""))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+}
+
 // B143: a body that breaks is no failure of the request: it was answered.
 func TestABodyThatBreaksIsNotRepeated(t *testing.T) {
 	b := script(func(*http.Request) (*http.Response, error) {
