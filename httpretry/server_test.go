@@ -239,7 +239,10 @@ func TestAnUpgradedConnection(t *testing.T) {
 		rw.Flush()
 	})
 	for timeout, cover := range map[time.Duration]bool{200 * time.Millisecond: false, time.Minute: true} {
-		hook := func(*http.Response) (retry.Verdict, bool) { return retry.Verdict{}, false }
+		hook := func(r *http.Response) (retry.Verdict, bool) {
+			data, err := io.ReadAll(r.Body) // of a connection there is nothing to see
+			return retry.Verdict{}, len(data) > 0 || err != nil
+		}
 		tr := &httpretry.Transport{Base: s.base, Policy: &retry.Policy{AttemptTimeout: timeout}, CoverBody: cover, Classify: hook}
 		req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL, nil)
 		require.NoError(t, err)

@@ -405,6 +405,29 @@ func TestResponsesInBetweenAreDrained(t *testing.T) {
 	require.Equal(t, "third", text(t, resp))
 }
 
+// A response in between that says to have 64 KiB is read, one byte more is
+// not, nor is the connection of a 101 that a hook calls a failure.
+func TestWhatIsDrained(t *testing.T) {
+	for _, c := range []struct {
+		code  int
+		size  int64
+		drain bool
+	}{{503, 64 << 10, true}, {503, 64<<10 + 1, false}, {101, -1, false}} {
+		body := track(strings.Repeat("x", int(max(0, c.size))))
+		tr := &httpretry.Transport{Policy: quick(), Base: script(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: c.code, Body: body, ContentLength: c.size}, nil
+		}, status(200)), Classify: func(r *http.Response) (retry.Verdict, bool) {
+			return retry.Verdict{Class: retry.ClassTransient}, r.StatusCode == c.code
+		}}
+		resp, err := roundTrip(t, tr, request(t, "GET", ""))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		eof, closed := body.state()
+		require.Equal(t, c.drain, eof)
+		require.Equal(t, 1, closed)
+	}
+}
+
 // A response in between that trickles is read for 100 ms, also where Base lets
 // its body know nothing of the request's context.
 func TestDrainIsBoundedWithoutTheContext(t *testing.T) {
@@ -612,6 +635,16 @@ func TestTheClassifierOfThePolicyIsUsed(t *testing.T) {
 	resp, err = roundTrip(t, &httpretry.Transport{Base: b, Policy: p}, request(t, "POST", "x"))
 	require.NoError(t, err)
 	require.Equal(t, 409, resp.StatusCode, "no key")
+
+	seen = nil
+	hook := func(r *http.Response) (retry.Verdict, bool) {
+		return retry.Verdict{Class: retry.ClassTransient}, r.StatusCode == 409
+	}
+	b = script(status(409), status(200))
+	resp, err = roundTrip(t, &httpretry.Transport{Base: b, Policy: p, Classify: hook}, request(t, "POST", "x"))
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.StatusCode)
+	require.Empty(t, seen, "the hook has decided")
 }
 
 // B127: the hook reads the body before it is drained; what it has said of a
