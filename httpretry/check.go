@@ -183,13 +183,14 @@ const peekLimit = 64 << 10
 
 // peek shows resp to hook, and puts back what it has read of the body.
 func peek(resp *http.Response, hook func(*http.Response) (retry.Verdict, bool)) (retry.Verdict, bool) {
-	if resp.Body == nil || resp.StatusCode == http.StatusSwitchingProtocols {
-		return hook(resp)
-	}
 	original := resp.Body
+	shown := *resp
+	if original == nil || resp.StatusCode == http.StatusSwitchingProtocols { // that of a 101 is a connection
+		shown.Body = http.NoBody
+		return hook(&shown)
+	}
 	var seen bytes.Buffer
 	tee := io.TeeReader(io.LimitReader(original, peekLimit), &seen)
-	shown := *resp
 	shown.Body = io.NopCloser(tee)
 	v, ok := hook(&shown)
 	if seen.Len() > 0 {

@@ -65,7 +65,8 @@ type Transport struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := &call{t: t, req: req, request: req, effect: Effect(req)}
+	c := &call{t: t, req: req, request: req, effect: Effect(req), unsent: req.Body}
+	defer c.abandon()
 	if t.Policy != nil {
 		c.policy = *t.Policy
 	}
@@ -77,7 +78,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.policy.MaxAttempts = 1
 	}
 
-	defer c.abandon()
 	resp, err := retry.Do(req.Context(), &c.policy, c.attempt)
 	if err == nil {
 		return c.hand(resp, nil), nil
@@ -123,6 +123,7 @@ type call struct {
 	sleeper func(context.Context, time.Duration) error
 
 	attempts int
+	unsent   io.ReadCloser  // the body of a request on which Base has not yet returned
 	open     *http.Response // of the last attempt, not yet drained
 	send     *sendContext   // under it
 	first    sending        // attempt 1
@@ -186,12 +187,13 @@ func (c *call) try(ctx context.Context) (*http.Response, error) {
 		if err != nil {
 			return nil, retry.Permanent(err)
 		}
-		out.Body = body
+		out.Body, c.unsent = body, body
 	}
 	if c.t.NoReplay {
 		stopReplay(out)
 	}
 	resp, err := c.t.base().RoundTrip(out)
+	c.unsent = nil
 	if err == nil && resp == nil {
 		err = errors.New("httpretry: Base returned neither a response nor an error")
 	}
@@ -352,8 +354,8 @@ func (c *call) abandon() {
 		return
 	}
 	c.drain()
-	if c.attempts == 0 && c.req.Body != nil {
-		c.req.Body.Close()
+	if c.unsent != nil {
+		c.unsent.Close()
 	}
 }
 

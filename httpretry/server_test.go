@@ -1,0 +1,385 @@
+package httpretry_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-3d0f8764/retry"
+	"github.com/seed-3d0f8764/retry/httpretry"
+	"github.com/stretchr/testify/require"
+)
+
+// service is a real server on loopback that takes its handlers in turn, the
+// last for ever. It counts calls and connections, and keeps the bodies that
+// it has read.
+type service struct {
+	*httptest.Server
+	base *http.Transport // of its own: no other test uses its connections
+
+	mu     sync.Mutex
+	calls  int
+	conns  map[net.Conn]http.ConnState
+	bodies []string
+}
+
+func serve(t testing.TB, handlers ...http.HandlerFunc) *service {
+	t.Helper()
+	s := &service{conns: map[net.Conn]http.ConnState{}, base: &http.Transport{}}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		s.mu.Lock()
+		next := handlers[min(s.calls, len(handlers)-1)]
+		s.calls++
+		s.bodies = append(s.bodies, string(data))
+		s.mu.Unlock()
+		next(w, r)
+	}))
+	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.conns[c] = state
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.base.CloseIdleConnections()
+		s.Close()
+	})
+	return s
+}
+
+// open returns how many connections were made, and how many are not closed.
+func (s *service) open() (made, left int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, state := range s.conns {
+		if state != http.StateClosed && state != http.StateHijacked {
+			left++
+		}
+	}
+	return len(s.conns), left
+}
+
+// says is a handler that answers with a status, header lines and a body.
+func says(code int, body string, lines ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for _, line := range lines {
+			name, value, _ := strings.Cut(line, ": ")
+			w.Header().Add(name, value)
+		}
+		w.WriteHeader(code)
+		io.WriteString(w, body)
+	}
+}
+
+// Acceptance: a server that answers 503 three times; always; and 400.
+func TestA503IsRepeatedWithGrowingWindows(t *testing.T) {
+	down := says(503, "down")
+	for _, c := range []struct {
+		name     string
+		handlers []http.HandlerFunc
+		calls    int
+		code     int
+	}{
+		{"three times", []http.HandlerFunc{down, down, down, says(200, "up")}, 4, 200},
+		{"always", []http.HandlerFunc{down}, 5, 503},
+		{"400", []http.HandlerFunc{says(400, "no")}, 1, 400},
+		{"401", []http.HandlerFunc{says(401, "who")}, 1, 401},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := serve(t, c.handlers...)
+			w := &watch{}
+			p := &retry.Policy{Backoff: retry.Backoff{Base: 2 * time.Millisecond}, Observe: w.Observe}
+			resp, err := (&http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}).Get(s.URL)
+			require.NoError(t, err)
+			require.Equal(t, c.code, resp.StatusCode)
+			text(t, resp)
+			require.Equal(t, c.calls, s.calls)
+			require.Equal(t, c.calls, httpretry.Attempts(resp))
+			for i, r := range w.records[:c.calls-1] {
+				require.Equal(t, 2*time.Millisecond<<i, r.Window)
+			}
+			made, _ := s.open()
+			require.Equal(t, 1, made, "a drained response gives its connection back")
+		})
+	}
+}
+
+// Acceptance: 429 with a hint of a second, then 503, then 200, in real time.
+func TestAHintIsWaitedForInRealTime(t *testing.T) {
+	s := serve(t, says(429, "", "Retry-After: 1"), says(503, ""), says(200, "up"))
+	start := time.Now()
+	p := &retry.Policy{Rand: func() float64 { return 0.5 }}
+	resp, err := (&http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}).Get(s.URL)
+	require.NoError(t, err)
+	require.Equal(t, "up", text(t, resp))
+	require.Equal(t, 3, s.calls)
+	require.GreaterOrEqual(t, time.Since(start), time.Second)
+	require.Less(t, time.Since(start), 2500*time.Millisecond)
+}
+
+// B114, B117: http.Client follows a 307 or 308 with the body, which a
+// Transport repeats before and after it.
+func TestRedirectsWithABody(t *testing.T) {
+	for _, code := range []int{307, 308} {
+		s := serve(t, says(503, ""), says(code, "", "Location: /elsewhere"), says(503, ""), says(200, "done"))
+		client := &http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: quick(), Key: httpretry.NewKey}}
+		resp, err := client.Post(s.URL, "text/plain", strings.NewReader("hello"))
+		require.NoError(t, err)
+		require.Equal(t, "done", text(t, resp))
+		require.Equal(t, []string{"hello", "hello", "hello", "hello"}, s.bodies)
+		require.Equal(t, "/elsewhere", resp.Request.URL.Path)
+		require.Equal(t, 2, httpretry.Attempts(resp), "of the request that it answers")
+	}
+}
+
+// Timeouts before, in and after the header, over HTTP/1.1.
+func TestWhereATimeoutFalls(t *testing.T) {
+	for _, c := range []struct {
+		name, sends string
+		repeated    bool
+	}{
+		{"before", "", true},
+		{"in", "HTTP/1.1 200 OK\r\nContent-Le", true},
+		{"after", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := hostile(t, func(conn net.Conn) {
+					io.WriteString(conn, c.sends)
+					time.Sleep(time.Minute)
+					io.WriteString(conn, "lf")
+				})
+				p := &retry.Policy{AttemptTimeout: time.Second, MaxElapsed: 10 * time.Second, MaxAttempts: 3, Sleep: noWait}
+				tr := &httpretry.Transport{Base: base, Policy: p}
+				start := time.Now()
+				resp, err := roundTrip(t, tr, request(t, "GET", ""))
+				if c.repeated {
+					require.ErrorIs(t, err, retry.ErrAttempts)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.Equal(t, 3*time.Second, time.Since(start))
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, "half", text(t, resp))
+				require.Equal(t, time.Minute, time.Since(start))
+
+				tr.CoverBody = true
+				start = time.Now()
+				resp, err = roundTrip(t, tr, request(t, "GET", ""))
+				require.NoError(t, err)
+				data, err := io.ReadAll(resp.Body)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Equal(t, "ha", string(data))
+				require.Equal(t, time.Second, time.Since(start))
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+// A download longer than AttemptTimeout and MaxElapsed arrives whole, one that
+// the caller cancels does not.
+func TestALongDownload(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		for range 10 {
+			io.WriteString(w, "0123456789")
+			w.(http.Flusher).Flush()
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	tr := &httpretry.Transport{Base: s.base, Policy: &retry.Policy{AttemptTimeout: 300 * time.Millisecond, MaxElapsed: 400 * time.Millisecond}}
+	resp, err := (&http.Client{Transport: tr}).Get(s.URL)
+	require.NoError(t, err)
+	require.Len(t, text(t, resp), 100)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
+	require.NoError(t, err)
+	resp, err = (&http.Client{Transport: tr}).Do(req)
+	require.NoError(t, err)
+	_, err = io.ReadFull(resp.Body, make([]byte, 15))
+	require.NoError(t, err)
+	cancel()
+	_, err = io.ReadAll(resp.Body)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, resp.Body.Close())
+}
+
+// The body of a 101 is a connection that can be written to, for as long as
+// one likes.
+func TestAnUpgradedConnection(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		rw.Flush()
+		line, _ := rw.ReadString('\n')
+		fmt.Fprint(rw, line)
+		rw.Flush()
+	})
+	for timeout, cover := range map[time.Duration]bool{200 * time.Millisecond: false, time.Minute: true} {
+		hook := func(r *http.Response) (retry.Verdict, bool) {
+			data, err := io.ReadAll(r.Body) // of a connection there is nothing to see
+			return retry.Verdict{}, len(data) > 0 || err != nil
+		}
+		tr := &httpretry.Transport{Base: s.base, Policy: &retry.Policy{AttemptTimeout: timeout}, CoverBody: cover, Classify: hook}
+		req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL, nil)
+		require.NoError(t, err)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "echo")
+		resp, err := (&http.Client{Transport: tr}).Do(req)
+		require.NoError(t, err)
+		require.Equal(t, 101, resp.StatusCode)
+		conn, ok := resp.Body.(io.ReadWriteCloser)
+		require.True(t, ok)
+		if !cover {
+			time.Sleep(2 * timeout) // really: the timeout must have passed
+		}
+		_, err = io.WriteString(conn, "hello\n")
+		require.NoError(t, err)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "hello\n", line)
+		require.NoError(t, conn.Close())
+	}
+}
+
+// 1xx before the answer reach the caller's own trace, and are no answer.
+func TestEarlyHints(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</a.css>")
+		w.WriteHeader(103)
+		w.WriteHeader(503)
+	}, says(200, "up"))
+	var codes []int
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
+		codes = append(codes, code)
+		return nil
+	}})
+	req, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
+	require.NoError(t, err)
+	p := quick()
+	p.Observe = (&watch{}).Observe // it adds a trace of its own
+	resp, err := (&http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}).Do(req)
+	require.NoError(t, err)
+	require.Equal(t, "up", text(t, resp))
+	require.Equal(t, []int{103}, codes)
+}
+
+// Answers without a body are answers, over a connection that is used again.
+func TestAnswersWithoutABody(t *testing.T) {
+	s := serve(t, says(503, ""), says(204, ""), says(503, ""), says(200, ""), says(304, ""))
+	client := &http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: &retry.Policy{AttemptTimeout: time.Minute, Sleep: noWait}}}
+	resp, err := client.Get(s.URL)
+	require.NoError(t, err)
+	require.Equal(t, 204, resp.StatusCode)
+	require.Equal(t, http.NoBody, resp.Body)
+	require.Equal(t, 2, httpretry.Attempts(resp))
+	resp, err = client.Head(s.URL)
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.StatusCode)
+	require.Equal(t, http.NoBody, resp.Body)
+	resp, err = client.Get(s.URL)
+	require.NoError(t, err)
+	require.Equal(t, 304, resp.StatusCode)
+	require.NoError(t, httpretry.Check(resp))
+	made, _ := s.open()
+	require.Equal(t, 1, made)
+}
+
+// NoReplay changes nothing of what the server sees, but for a POST with a key
+// and without a body.
+func TestNoReplayOnTheWire(t *testing.T) {
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"} {
+		for _, body := range []string{"", "hello"} {
+			var seen []string
+			s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+				seen = append(seen, fmt.Sprint(r.ContentLength, r.TransferEncoding, r.Header))
+			})
+			for _, no := range []bool{false, true} {
+				req, err := http.NewRequestWithContext(t.Context(), method, s.URL, strings.NewReader(body))
+				require.NoError(t, err)
+				resp, err := (&http.Client{Transport: &httpretry.Transport{Base: s.base, NoReplay: no}}).Do(req)
+				require.NoError(t, err)
+				text(t, resp)
+			}
+			require.Equal(t, seen[0], seen[1], method)
+		}
+	}
+}
+
+// No goroutine and no connection is left behind, whatever becomes of the
+// requests: success, given up, cancelled, timed out, the body unread or half.
+func TestNothingIsLeftBehind(t *testing.T) {
+	stuck := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	before := runtime.NumGoroutine()
+	s := serve(t, says(503, "down"), says(200, strings.Repeat("x", 100<<10)), says(503, strings.Repeat("x", 100<<10)), stuck)
+	p := &retry.Policy{AttemptTimeout: time.Minute, MaxAttempts: 3, Backoff: retry.Backoff{Base: -1}}
+	client := &http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}
+	parent, cancel := context.WithCancel(t.Context()) // a long life, on which nothing may hang
+	defer cancel()
+	get := func(ctx context.Context, method string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, method, s.URL, strings.NewReader("hello"))
+		require.NoError(t, err)
+		return client.Do(req)
+	}
+	resp, err := get(parent, "PUT") // 503, then 200: half of it is read
+	require.NoError(t, err)
+	_, err = io.ReadFull(resp.Body, make([]byte, 10))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	resp, err = get(parent, "POST") // a long 503, unread
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	p.AttemptTimeout = 20 * time.Millisecond
+	_, err = get(parent, "PUT")
+	require.ErrorIs(t, err, retry.ErrAttempts)
+	p.AttemptTimeout = time.Minute
+	stop := errors.New("stop")
+	ctx, cancelOne := context.WithCancelCause(parent)
+	time.AfterFunc(10*time.Millisecond, func() { cancelOne(stop) })
+	_, err = get(ctx, "PUT")
+	require.ErrorIs(t, err, stop)
+
+	client.CloseIdleConnections()
+	require.Eventually(t, func() bool {
+		_, left := s.open()
+		return left == 0
+	}, 5*time.Second, time.Millisecond)
+	s.Close()
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 5*time.Second, time.Millisecond) // Eventually has two of its own
+}
+
+// An attempt that times out over HTTP/2 fails with a timeout, as over HTTP/1.1.
+func TestATimeoutOverHTTP2IsATimeout(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	tr := &httpretry.Transport{Base: s.Client().Transport, Policy: &retry.Policy{AttemptTimeout: 50 * time.Millisecond, MaxAttempts: 2, Sleep: noWait}}
+	_, err := (&http.Client{Transport: tr}).Get(s.URL)
+	require.ErrorIs(t, err, retry.ErrAttempts)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, context.Canceled)
+}
