@@ -93,14 +93,6 @@ func retryingClient(t *testing.T, tr *httpretry.Transport) (*http.Client, *[]tim
 	return &http.Client{Transport: tr}, &waits
 }
 
-func text(t *testing.T, resp *http.Response) string {
-	t.Helper()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	return string(body)
-}
-
 // acceptance.md: 503 three times: growing windows, 4 calls; always 503: 5 calls;
 // 400 and 401: one call.
 func TestStatusesOverTheWire(t *testing.T) {

@@ -36,7 +36,7 @@ type service struct {
 	bodies []string
 }
 
-func serve(t testing.TB, handlers ...http.HandlerFunc) *service {
+func host(t testing.TB, handlers ...http.HandlerFunc) *service {
 	t.Helper()
 	s := &service{conns: map[net.Conn]http.ConnState{}, base: &http.Transport{}}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +100,7 @@ func TestA503IsRepeatedWithGrowingWindows(t *testing.T) {
 		{"401", []http.HandlerFunc{says(401, "who")}, 1, 401},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := serve(t, c.handlers...)
+			s := host(t, c.handlers...)
 			w := &watch{}
 			p := &retry.Policy{Backoff: retry.Backoff{Base: 2 * time.Millisecond}, Observe: w.Observe}
 			resp, err := (&http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}).Get(s.URL)
@@ -120,7 +120,7 @@ func TestA503IsRepeatedWithGrowingWindows(t *testing.T) {
 
 // Acceptance: 429 with a hint of a second, then 503, then 200, in real time.
 func TestAHintIsWaitedForInRealTime(t *testing.T) {
-	s := serve(t, says(429, "", "Retry-After: 1"), says(503, ""), says(200, "up"))
+	s := host(t, says(429, "", "Retry-After: 1"), says(503, ""), says(200, "up"))
 	start := time.Now()
 	p := &retry.Policy{Rand: func() float64 { return 0.5 }}
 	resp, err := (&http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}).Get(s.URL)
@@ -135,7 +135,7 @@ func TestAHintIsWaitedForInRealTime(t *testing.T) {
 // Transport repeats before and after it.
 func TestRedirectsWithABody(t *testing.T) {
 	for _, code := range []int{307, 308} {
-		s := serve(t, says(503, ""), says(code, "", "Location: /elsewhere"), says(503, ""), says(200, "done"))
+		s := host(t, says(503, ""), says(code, "", "Location: /elsewhere"), says(503, ""), says(200, "done"))
 		client := &http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: quick(), Key: httpretry.NewKey}}
 		resp, err := client.Post(s.URL, "text/plain", strings.NewReader("hello"))
 		require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestWhereATimeoutFalls(t *testing.T) {
 				p := &retry.Policy{AttemptTimeout: time.Second, MaxElapsed: 10 * time.Second, MaxAttempts: 3, Sleep: noWait}
 				tr := &httpretry.Transport{Base: base, Policy: p}
 				start := time.Now()
-				resp, err := roundTrip(t, tr, request(t, "GET", ""))
+				resp, err := exchange(t, tr, request(t, "GET", ""))
 				if c.repeated {
 					require.ErrorIs(t, err, retry.ErrAttempts)
 					require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -179,7 +179,7 @@ func TestWhereATimeoutFalls(t *testing.T) {
 
 				tr.CoverBody = true
 				start = time.Now()
-				resp, err = roundTrip(t, tr, request(t, "GET", ""))
+				resp, err = exchange(t, tr, request(t, "GET", ""))
 				require.NoError(t, err)
 				data, err := io.ReadAll(resp.Body)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -194,7 +194,7 @@ func TestWhereATimeoutFalls(t *testing.T) {
 // A download longer than AttemptTimeout and MaxElapsed arrives whole, one that
 // the caller cancels does not.
 func TestALongDownload(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	s := host(t, func(w http.ResponseWriter, r *http.Request) {
 		for range 10 {
 			io.WriteString(w, "0123456789")
 			w.(http.Flusher).Flush()
@@ -226,7 +226,7 @@ func TestALongDownload(t *testing.T) {
 // The body of a 101 is a connection that can be written to, for as long as
 // one likes.
 func TestAnUpgradedConnection(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	s := host(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			return
@@ -267,7 +267,7 @@ func TestAnUpgradedConnection(t *testing.T) {
 
 // 1xx before the answer reach the caller's own trace, and are no answer.
 func TestEarlyHints(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	s := host(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</a.css>")
 		w.WriteHeader(103)
 		w.WriteHeader(503)
@@ -289,7 +289,7 @@ func TestEarlyHints(t *testing.T) {
 
 // Answers without a body are answers, over a connection that is used again.
 func TestAnswersWithoutABody(t *testing.T) {
-	s := serve(t, says(503, ""), says(204, ""), says(503, ""), says(200, ""), says(304, ""))
+	s := host(t, says(503, ""), says(204, ""), says(503, ""), says(200, ""), says(304, ""))
 	client := &http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: &retry.Policy{AttemptTimeout: time.Minute, Sleep: noWait}}}
 	resp, err := client.Get(s.URL)
 	require.NoError(t, err)
@@ -314,7 +314,7 @@ func TestNoReplayOnTheWire(t *testing.T) {
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"} {
 		for _, body := range []string{"", "hello"} {
 			var seen []string
-			s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+			s := host(t, func(_ http.ResponseWriter, r *http.Request) {
 				seen = append(seen, fmt.Sprint(r.ContentLength, r.TransferEncoding, r.Header))
 			})
 			for _, no := range []bool{false, true} {
@@ -334,7 +334,7 @@ func TestNoReplayOnTheWire(t *testing.T) {
 func TestNothingIsLeftBehind(t *testing.T) {
 	stuck := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	before := runtime.NumGoroutine()
-	s := serve(t, says(503, "down"), says(200, strings.Repeat("x", 100<<10)), says(503, strings.Repeat("x", 100<<10)), stuck)
+	s := host(t, says(503, "down"), says(200, strings.Repeat("x", 100<<10)), says(503, strings.Repeat("x", 100<<10)), stuck)
 	p := &retry.Policy{AttemptTimeout: time.Minute, MaxAttempts: 3, Backoff: retry.Backoff{Base: -1}}
 	client := &http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}
 	parent, cancel := context.WithCancel(t.Context()) // a long life, on which nothing may hang

@@ -66,12 +66,6 @@ func (b *tracked) state() (eof bool, closed int) {
 type step func(*http.Request) (*http.Response, error)
 
 // status answers with it, and a short body.
-func status(code int) step {
-	return func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: code, Header: http.Header{}, Body: track(http.StatusText(code))}, nil
-	}
-}
-
 func fails(err error) step { return func(*http.Request) (*http.Response, error) { return nil, err } }
 
 // base is a Base that takes its steps in turn, the last for ever. As an
@@ -115,9 +109,9 @@ func request(t testing.TB, method, body string) *http.Request {
 	return req
 }
 
-// roundTrip sends req and holds the answer to the first rule of an
+// exchange sends req and holds the answer to the first rule of an
 // http.RoundTripper: a response or an error, never both or neither (B120, B121).
-func roundTrip(t testing.TB, tr http.RoundTripper, req *http.Request) (*http.Response, error) {
+func exchange(t testing.TB, tr http.RoundTripper, req *http.Request) (*http.Response, error) {
 	t.Helper()
 	resp, err := tr.RoundTrip(req)
 	require.NotEqual(t, resp == nil, err == nil, "both or neither: %v, %v", resp, err)
@@ -139,13 +133,13 @@ func text(t testing.TB, resp *http.Response) string {
 // B120: the last response comes back whole, with a nil error.
 func TestTheLastResponseIsReturnedUnread(t *testing.T) {
 	last := track("the reason")
-	b := script(status(500), status(500), func(*http.Request) (*http.Response, error) {
+	b := script(gives(500), gives(500), func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 500, Body: last}, nil
 	})
 	p := quick()
 	p.MaxAttempts = 3
 	req := request(t, "GET", "")
-	resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: p}, req)
+	resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: p}, req)
 	require.NoError(t, err)
 	eof, closed := last.state()
 	require.False(t, eof)
@@ -182,7 +176,7 @@ func TestAnErrorOfBaseIsReturned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := script(fails(c.err))
-			_, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, c.method, ""))
+			_, err := exchange(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, c.method, ""))
 			require.ErrorIs(t, err, c.err)
 			require.ErrorIs(t, err, c.reason)
 			require.Equal(t, c.calls, b.calls)
@@ -200,7 +194,7 @@ func TestAnErrorOfBaseIsReturned(t *testing.T) {
 func TestABrokenBase(t *testing.T) {
 	t.Run("neither", func(t *testing.T) {
 		b := script(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "GET", ""))
+		_, err := exchange(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "GET", ""))
 		require.ErrorIs(t, err, retry.ErrUnclassified)
 		require.ErrorContains(t, err, "neither")
 		require.Equal(t, 1, b.calls)
@@ -210,18 +204,18 @@ func TestABrokenBase(t *testing.T) {
 		b := script(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Body: body}, lost
 		})
-		_, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "GET", ""))
+		_, err := exchange(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "GET", ""))
 		require.ErrorIs(t, err, lost)
 		_, closed := body.state()
 		require.Equal(t, 1, closed)
 
 		b = script(func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: 200}, lost })
-		_, err = roundTrip(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "GET", ""))
+		_, err = exchange(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "GET", ""))
 		require.ErrorIs(t, err, lost)
 	})
 	t.Run("no body", func(t *testing.T) {
 		b := script(func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: 503}, nil })
-		resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "GET", ""))
+		resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "GET", ""))
 		require.NoError(t, err)
 		require.Empty(t, text(t, resp))
 		require.Equal(t, 5, b.calls)
@@ -236,8 +230,8 @@ func TestTheCallersRequestIsNotModified(t *testing.T) {
 			req := request(t, method, body)
 			req.Header.Set("X-Id", "7")
 			header, address, before := maps.Clone(req.Header), *req.URL, *req
-			tr := &httpretry.Transport{Base: script(status(503), status(503), status(200)), Policy: quick(), Key: httpretry.NewKey, NoReplay: true}
-			resp, err := roundTrip(t, tr, req)
+			tr := &httpretry.Transport{Base: script(gives(503), gives(503), gives(200)), Policy: quick(), Key: httpretry.NewKey, NoReplay: true}
+			resp, err := exchange(t, tr, req)
 			require.NoError(t, err)
 			require.Equal(t, 200, resp.StatusCode)
 			require.Equal(t, header, req.Header)
@@ -248,7 +242,7 @@ func TestTheCallersRequestIsNotModified(t *testing.T) {
 	}
 
 	req := request(t, "POST", "")
-	tr := &httpretry.Transport{Base: script(status(503), status(503), status(200)), Policy: quick(), Key: httpretry.NewKey}
+	tr := &httpretry.Transport{Base: script(gives(503), gives(503), gives(200)), Policy: quick(), Key: httpretry.NewKey}
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
 	for i := range errs {
@@ -261,7 +255,7 @@ func TestTheCallersRequestIsNotModified(t *testing.T) {
 
 // The caller's body is closed whatever happens: refused before it is sent,
 // sent once, sent again, and on a panic.
-func TestTheRequestsBodyIsAlwaysClosed(t *testing.T) {
+func TestEveryEarlyReturnClosesTheRequestsBody(t *testing.T) {
 	post := func(ctx context.Context) (*http.Request, *tracked) {
 		body := track("hello")
 		req, err := http.NewRequestWithContext(ctx, "PUT", "http://venue.example/", body)
@@ -272,8 +266,8 @@ func TestTheRequestsBodyIsAlwaysClosed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		req, body := post(ctx)
-		b := script(status(200))
-		_, err := roundTrip(t, &httpretry.Transport{Base: b}, req)
+		b := script(gives(200))
+		_, err := exchange(t, &httpretry.Transport{Base: b}, req)
 		require.ErrorIs(t, err, context.Canceled)
 		_, closed := body.state()
 		require.Equal(t, 1, closed)
@@ -281,7 +275,7 @@ func TestTheRequestsBodyIsAlwaysClosed(t *testing.T) {
 	})
 	t.Run("sent once", func(t *testing.T) {
 		req, body := post(t.Context())
-		resp, err := roundTrip(t, &httpretry.Transport{Base: script(status(503)), Policy: quick()}, req)
+		resp, err := exchange(t, &httpretry.Transport{Base: script(gives(503)), Policy: quick()}, req)
 		require.NoError(t, err)
 		require.Equal(t, 503, resp.StatusCode)
 		_, closed := body.state()
@@ -318,7 +312,7 @@ func TestTheRequestsBodyIsAlwaysClosed(t *testing.T) {
 	t.Run("panic of Key", func(t *testing.T) {
 		req, body := post(t.Context())
 		req.Method = "POST"
-		tr := &httpretry.Transport{Base: script(status(200)), Key: func() string { panic("key") }}
+		tr := &httpretry.Transport{Base: script(gives(200)), Key: func() string { panic("key") }}
 		require.PanicsWithValue(t, "key", func() { tr.RoundTrip(req) })
 		_, closed := body.state()
 		require.Equal(t, 1, closed)
@@ -335,12 +329,12 @@ func TestEachAttemptHasAFreshBody(t *testing.T) {
 		fresh++
 		return get()
 	}
-	b := script(status(503), status(503), status(200))
+	b := script(gives(503), gives(503), gives(200))
 	tr := &httpretry.Transport{Policy: quick(), Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 		given = append(given, r.Body)
 		return b.RoundTrip(r)
 	})}
-	resp, err := roundTrip(t, tr, req)
+	resp, err := exchange(t, tr, req)
 	require.NoError(t, err)
 	require.Equal(t, 3, httpretry.Attempts(resp))
 	require.Equal(t, []string{"hello", "hello", "hello"}, b.bodies)
@@ -354,8 +348,8 @@ func TestEachAttemptHasAFreshBody(t *testing.T) {
 func TestABodyThatCannotBeReplayed(t *testing.T) {
 	req := request(t, "PUT", "hello")
 	req.GetBody = nil
-	b := script(status(503), status(200))
-	resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: quick()}, req)
+	b := script(gives(503), gives(200))
+	resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: quick()}, req)
 	require.NoError(t, err)
 	require.Equal(t, 503, resp.StatusCode)
 	require.Equal(t, 1, b.calls)
@@ -364,8 +358,8 @@ func TestABodyThatCannotBeReplayed(t *testing.T) {
 	req = request(t, "PUT", "hello")
 	gone := errors.New("the file is gone")
 	req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
-	b = script(status(503), status(200))
-	_, err = roundTrip(t, &httpretry.Transport{Base: b, Policy: quick()}, req)
+	b = script(gives(503), gives(200))
+	_, err = exchange(t, &httpretry.Transport{Base: b, Policy: quick()}, req)
 	require.ErrorIs(t, err, gone)
 	require.ErrorIs(t, err, retry.ErrPermanent)
 	require.ErrorIs(t, err, retry.ErrUnknownOutcome, "what the 503 has left unknown stays so")
@@ -374,8 +368,8 @@ func TestABodyThatCannotBeReplayed(t *testing.T) {
 	for _, none := range []io.ReadCloser{nil, http.NoBody} {
 		req = request(t, "PUT", "")
 		req.Body = none
-		b = script(status(503), status(200))
-		resp, err = roundTrip(t, &httpretry.Transport{Base: b, Policy: quick()}, req)
+		b = script(gives(503), gives(200))
+		resp, err = exchange(t, &httpretry.Transport{Base: b, Policy: quick()}, req)
 		require.NoError(t, err)
 		require.Equal(t, 200, resp.StatusCode, "no body is one that can be replayed")
 	}
@@ -398,7 +392,7 @@ func TestResponsesInBetweenAreDrained(t *testing.T) {
 		calls++
 		return &http.Response{StatusCode: code, Body: bodies[calls-1], ContentLength: -1}, nil
 	})}
-	resp, err := roundTrip(t, tr, request(t, "GET", ""))
+	resp, err := exchange(t, tr, request(t, "GET", ""))
 	require.NoError(t, err)
 	_, closed := bodies[2].state()
 	require.Zero(t, closed)
@@ -416,10 +410,10 @@ func TestWhatIsDrained(t *testing.T) {
 		body := track(strings.Repeat("x", int(max(0, c.size))))
 		tr := &httpretry.Transport{Policy: quick(), Base: script(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: c.code, Body: body, ContentLength: c.size}, nil
-		}, status(200)), Classify: func(r *http.Response) (retry.Verdict, bool) {
+		}, gives(200)), Classify: func(r *http.Response) (retry.Verdict, bool) {
 			return retry.Verdict{Class: retry.ClassTransient}, r.StatusCode == c.code
 		}}
-		resp, err := roundTrip(t, tr, request(t, "GET", ""))
+		resp, err := exchange(t, tr, request(t, "GET", ""))
 		require.NoError(t, err)
 		require.Equal(t, 200, resp.StatusCode)
 		eof, closed := body.state()
@@ -435,9 +429,9 @@ func TestDrainIsBoundedWithoutTheContext(t *testing.T) {
 		body := &trickle{}
 		tr := &httpretry.Transport{Policy: quick(), Base: script(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 503, Body: body, ContentLength: -1}, nil
-		}, status(200))}
+		}, gives(200))}
 		start := time.Now()
-		resp, err := roundTrip(t, tr, request(t, "GET", ""))
+		resp, err := exchange(t, tr, request(t, "GET", ""))
 		require.NoError(t, err)
 		require.Equal(t, 200, resp.StatusCode)
 		require.Equal(t, 120*time.Millisecond, time.Since(start), "the last read began in time")
@@ -506,10 +500,10 @@ func TestWhatIsRepeatedGoesByTheRequest(t *testing.T) {
 			if c.xkey != "" {
 				req.Header.Set("X-Idempotency-Key", c.xkey)
 			}
-			b := script(status(c.code))
+			b := script(gives(c.code))
 			p := quick()
 			p.Effect = []retry.Effect{retry.ReadOnly, retry.Mutation}[c.calls/5] // it is ignored
-			resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: p}, req)
+			resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: p}, req)
 			require.NoError(t, err)
 			require.Equal(t, c.code, resp.StatusCode)
 			require.Equal(t, c.calls, b.calls)
@@ -521,7 +515,7 @@ func TestWhatIsRepeatedGoesByTheRequest(t *testing.T) {
 // B128: the loop stops with the response, and for the loop outside it is the
 // end too, with the Transport's reason.
 func TestAPostThatMayHaveBeenAppliedStopsAllLoops(t *testing.T) {
-	b := script(status(503))
+	b := script(gives(503))
 	client := &http.Client{Transport: &httpretry.Transport{Base: b, Policy: quick()}, Timeout: time.Minute}
 	outer := 0
 	err := retry.Run(t.Context(), &retry.Policy{Sleep: noWait, Effect: retry.ReadOnly}, func(ctx context.Context) error {
@@ -546,7 +540,7 @@ func TestAPostThatMayHaveBeenAppliedStopsAllLoops(t *testing.T) {
 // What a Transport knows of its response survives a client that wraps the
 // body, and is not taken for that of another request made in its context.
 func TestCheckKnowsWhatTheTransportGaveUpOn(t *testing.T) {
-	b := script(status(503), status(503), status(503), status(200))
+	b := script(gives(503), gives(503), gives(503), gives(200))
 	p := quick()
 	p.MaxAttempts = 3
 	for _, timeout := range []time.Duration{0, time.Minute} {
@@ -572,7 +566,7 @@ func TestCheckKnowsWhatTheTransportGaveUpOn(t *testing.T) {
 
 // A given-up response is no proof that nothing was applied: Submit looks it up.
 func TestSubmitLooksUpWhatTheTransportGaveUpOn(t *testing.T) {
-	client := &http.Client{Transport: &httpretry.Transport{Base: script(status(503)), Policy: quick()}}
+	client := &http.Client{Transport: &httpretry.Transport{Base: script(gives(503)), Policy: quick()}}
 	asked := 0
 	v, err := retry.Submit(t.Context(), &retry.Policy{Sleep: noWait}, func(ctx context.Context) (string, error) {
 		resp, err := client.Do(request(t, "POST", "order").WithContext(ctx))
@@ -592,7 +586,7 @@ func TestSubmitLooksUpWhatTheTransportGaveUpOn(t *testing.T) {
 
 // B140: a 412 after a lost answer is permanent, and the outcome stays unknown.
 func TestAConflictWithOneself(t *testing.T) {
-	resp, err := roundTrip(t, &httpretry.Transport{Base: script(fails(io.ErrUnexpectedEOF), status(412)), Policy: quick()}, request(t, "PUT", "x"))
+	resp, err := exchange(t, &httpretry.Transport{Base: script(fails(io.ErrUnexpectedEOF), gives(412)), Policy: quick()}, request(t, "PUT", "x"))
 	require.NoError(t, err)
 	require.Equal(t, 412, resp.StatusCode)
 	err = httpretry.Check(resp)
@@ -603,7 +597,7 @@ func TestAConflictWithOneself(t *testing.T) {
 // B142: the 404 of a repeated DELETE is a response, and the caller can see
 // that it was repeated.
 func TestARepeatedDeleteThatFindsNothing(t *testing.T) {
-	resp, err := roundTrip(t, &httpretry.Transport{Base: script(fails(syscall.ECONNRESET), status(404)), Policy: quick()}, request(t, "DELETE", ""))
+	resp, err := exchange(t, &httpretry.Transport{Base: script(fails(syscall.ECONNRESET), gives(404)), Policy: quick()}, request(t, "DELETE", ""))
 	require.NoError(t, err)
 	require.Equal(t, 404, resp.StatusCode)
 	require.Equal(t, 2, httpretry.Attempts(resp))
@@ -623,16 +617,16 @@ func TestTheClassifierOfThePolicyIsUsed(t *testing.T) {
 		}
 		return retry.Classify(err)
 	}
-	b := script(fails(odd), status(409), status(503), status(200))
+	b := script(fails(odd), gives(409), gives(503), gives(200))
 	req := request(t, "POST", "x")
 	req.Header.Set("Idempotency-Key", "k")
-	resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: p}, req)
+	resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: p}, req)
 	require.NoError(t, err)
 	require.Equal(t, 200, resp.StatusCode)
 	require.Equal(t, []string{"*errors.errorString", "*retry.StatusError", "*retry.StatusError"}, seen)
 
-	b = script(status(409), status(200))
-	resp, err = roundTrip(t, &httpretry.Transport{Base: b, Policy: p}, request(t, "POST", "x"))
+	b = script(gives(409), gives(200))
+	resp, err = exchange(t, &httpretry.Transport{Base: b, Policy: p}, request(t, "POST", "x"))
 	require.NoError(t, err)
 	require.Equal(t, 409, resp.StatusCode, "no key")
 
@@ -640,8 +634,8 @@ func TestTheClassifierOfThePolicyIsUsed(t *testing.T) {
 	hook := func(r *http.Response) (retry.Verdict, bool) {
 		return retry.Verdict{Class: retry.ClassTransient}, r.StatusCode == 409
 	}
-	b = script(status(409), status(200))
-	resp, err = roundTrip(t, &httpretry.Transport{Base: b, Policy: p, Classify: hook}, request(t, "POST", "x"))
+	b = script(gives(409), gives(200))
+	resp, err = exchange(t, &httpretry.Transport{Base: b, Policy: p, Classify: hook}, request(t, "POST", "x"))
 	require.NoError(t, err)
 	require.Equal(t, 200, resp.StatusCode)
 	require.Empty(t, seen, "the hook has decided")
@@ -665,13 +659,13 @@ func TestTheHookOfATransportSeesTheBody(t *testing.T) {
 		data, _ := io.ReadAll(r.Body)
 		return retry.Verdict{Class: retry.ClassThrottled, After: 7 * time.Second}, string(data) == "busy"
 	}}
-	resp, err := roundTrip(t, tr, request(t, "POST", "x"))
+	resp, err := exchange(t, tr, request(t, "POST", "x"))
 	require.NoError(t, err)
 	require.Equal(t, "done", text(t, resp))
 	require.Equal(t, []time.Duration{7 * time.Second}, waits)
 
 	p.MaxAttempts, b.calls = 1, 0
-	resp, err = roundTrip(t, tr, request(t, "POST", "x"))
+	resp, err = exchange(t, tr, request(t, "POST", "x"))
 	require.NoError(t, err)
 	require.ErrorIs(t, httpretry.Check(resp), retry.ErrAttempts, "a 200 that the Transport gave up on")
 	require.Equal(t, "busy", text(t, resp))
@@ -684,13 +678,13 @@ func TestTheEffectOfAHookCounts(t *testing.T) {
 			return retry.Verdict{Class: retry.ClassUnknown, Effect: retry.ReadOnly}, r.StatusCode == 500
 		}}
 	}
-	b := script(status(500), status(503))
-	resp, err := roundTrip(t, tr(b), request(t, "POST", "x"))
+	b := script(gives(500), gives(503))
+	resp, err := exchange(t, tr(b), request(t, "POST", "x"))
 	require.NoError(t, err)
 	require.Equal(t, 503, resp.StatusCode)
 	require.Equal(t, 2, b.calls)
-	b = script(status(500), fails(syscall.ECONNRESET))
-	_, err = roundTrip(t, tr(b), request(t, "POST", "x"))
+	b = script(gives(500), fails(syscall.ECONNRESET))
+	_, err = exchange(t, tr(b), request(t, "POST", "x"))
 	require.ErrorIs(t, err, retry.ErrUnknownOutcome)
 	require.Equal(t, 2, b.calls)
 }
@@ -700,7 +694,7 @@ func TestTheEffectOfAHookCounts(t *testing.T) {
 func TestKeys(t *testing.T) {
 	made := 0
 	send := func(req *http.Request) []string {
-		b := script(status(503), fails(syscall.ECONNRESET), status(200))
+		b := script(gives(503), fails(syscall.ECONNRESET), gives(200))
 		tr := &httpretry.Transport{Base: b, Policy: quick(), Key: func() string {
 			made++
 			return fmt.Sprintf("key-%d", made)
@@ -735,15 +729,15 @@ func TestKeys(t *testing.T) {
 	require.Equal(t, []string{"key-3", "key-3", "key-3"}, send(req), "a request without a header map")
 	require.Nil(t, req.Header)
 
-	b := script(status(503))
-	resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: quick(), Key: func() string { return "" }}, request(t, "POST", "x"))
+	b := script(gives(503))
+	resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: quick(), Key: func() string { return "" }}, request(t, "POST", "x"))
 	require.NoError(t, err)
 	require.Equal(t, 503, resp.StatusCode)
 	require.Equal(t, 1, b.calls, "an empty key is none")
 	require.NotContains(t, b.heads[0], "Idempotency-Key")
 
-	b = script(status(503))
-	resp, err = roundTrip(t, &httpretry.Transport{Base: b, Policy: quick(), Key: httpretry.NewKey}, request(t, "POST", "x"))
+	b = script(gives(503))
+	resp, err = exchange(t, &httpretry.Transport{Base: b, Policy: quick(), Key: httpretry.NewKey}, request(t, "POST", "x"))
 	require.NoError(t, err)
 	s, _ := errors.AsType[*retry.StatusError](httpretry.Check(resp))
 	require.Equal(t, retry.Idempotent, s.Effect)
@@ -759,15 +753,15 @@ func waits(u float64) (*retry.Policy, *[]time.Duration) {
 	}}, &slept
 }
 
-// answers is a step with a status and header lines.
-func answers(code int, lines ...string) step {
+// gives is a step with a status and header lines.
+func gives(code int, lines ...string) step {
 	return func(*http.Request) (*http.Response, error) {
 		h := http.Header{}
 		for _, line := range lines {
 			name, value, _ := strings.Cut(line, ": ")
 			h.Add(name, value)
 		}
-		return &http.Response{StatusCode: code, Header: h, Body: track("x")}, nil
+		return &http.Response{StatusCode: code, Header: h, Body: track(http.StatusText(code))}, nil
 	}
 }
 
@@ -779,27 +773,27 @@ func TestSignalsOfATransport(t *testing.T) {
 		first   step
 		wait    time.Duration // before the second request; <0: there is none
 	}{
-		{"Retry-After by default", nil, answers(503, "Retry-After: 3", "Retry-After-Ms: 250"), 3 * time.Second},
-		{"B55 milliseconds first", []httpretry.Signal{httpretry.RetryAfter, httpretry.RetryAfterMS}, answers(503, "Retry-After: 1", "Retry-After-Ms: 250"), 250 * time.Millisecond},
-		{"none", []httpretry.Signal{}, answers(503, "Retry-After: 3"), 100 * time.Millisecond},
-		{"own wait is longer", nil, answers(503, "Retry-After: 0"), 100 * time.Millisecond},
-		{"B135 no", []httpretry.Signal{httpretry.XShouldRetry}, answers(500, "X-Should-Retry: false"), -1},
-		{"B135 yes", []httpretry.Signal{httpretry.XShouldRetry}, answers(400, "X-Should-Retry: true"), 100 * time.Millisecond},
-		{"B135 not chosen", nil, answers(500, "X-Should-Retry: false"), 100 * time.Millisecond},
-		{"60s is not too long", nil, answers(429, "Retry-After: 60"), time.Minute},
-		{"61s is", nil, answers(429, "Retry-After: 61"), -1},
+		{"Retry-After by default", nil, gives(503, "Retry-After: 3", "Retry-After-Ms: 250"), 3 * time.Second},
+		{"B55 milliseconds first", []httpretry.Signal{httpretry.RetryAfter, httpretry.RetryAfterMS}, gives(503, "Retry-After: 1", "Retry-After-Ms: 250"), 250 * time.Millisecond},
+		{"none", []httpretry.Signal{}, gives(503, "Retry-After: 3"), 100 * time.Millisecond},
+		{"own wait is longer", nil, gives(503, "Retry-After: 0"), 100 * time.Millisecond},
+		{"B135 no", []httpretry.Signal{httpretry.XShouldRetry}, gives(500, "X-Should-Retry: false"), -1},
+		{"B135 yes", []httpretry.Signal{httpretry.XShouldRetry}, gives(400, "X-Should-Retry: true"), 100 * time.Millisecond},
+		{"B135 not chosen", nil, gives(500, "X-Should-Retry: false"), 100 * time.Millisecond},
+		{"60s is not too long", nil, gives(429, "Retry-After: 60"), time.Minute},
+		{"61s is", nil, gives(429, "Retry-After: 61"), -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, slept := waits(0.5)
 			p.Spread, p.MaxElapsed = -1, -1
-			b := script(c.first, status(200))
-			resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: p, Signals: c.signals}, request(t, "GET", ""))
+			b := script(c.first, gives(200))
+			resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: p, Signals: c.signals}, request(t, "GET", ""))
 			require.NoError(t, err)
 			if c.wait < 0 {
 				require.Equal(t, 1, b.calls)
 				require.Empty(t, *slept)
 				require.NotEqual(t, 200, resp.StatusCode)
-				require.Equal(t, "x", text(t, resp))
+				require.Equal(t, http.StatusText(resp.StatusCode), text(t, resp))
 				return
 			}
 			require.Equal(t, 200, resp.StatusCode)
@@ -810,8 +804,8 @@ func TestSignalsOfATransport(t *testing.T) {
 
 // A no of the server stops a PUT with the outcome unknown, as Check says it.
 func TestANoOfTheServerStopsAPut(t *testing.T) {
-	b := script(answers(500, "X-Should-Retry: false"))
-	resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: quick(), Signals: []httpretry.Signal{httpretry.XShouldRetry}}, request(t, "PUT", "x"))
+	b := script(gives(500, "X-Should-Retry: false"))
+	resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: quick(), Signals: []httpretry.Signal{httpretry.XShouldRetry}}, request(t, "PUT", "x"))
 	require.NoError(t, err)
 	require.Equal(t, 1, b.calls)
 	e, _ := errors.AsType[*retry.Error](httpretry.Check(resp))
@@ -830,15 +824,15 @@ func TestADateCountsFromTheArrivalOfTheResponse(t *testing.T) {
 		now = now.Add(time.Second)
 		return retry.Verdict{}, false
 	}
-	skewed := answers(503, "Retry-After: Mon, 15 Jun 2026 09:00:07 GMT", "Date: Mon, 15 Jun 2026 09:00:00 GMT")
-	local := answers(503, "Retry-After: Mon, 15 Jun 2026 12:00:10 GMT")
-	resp, err := roundTrip(t, &httpretry.Transport{Base: script(skewed, local, status(200)), Policy: p, Classify: slow}, request(t, "GET", ""))
+	skewed := gives(503, "Retry-After: Mon, 15 Jun 2026 09:00:07 GMT", "Date: Mon, 15 Jun 2026 09:00:00 GMT")
+	local := gives(503, "Retry-After: Mon, 15 Jun 2026 12:00:10 GMT")
+	resp, err := exchange(t, &httpretry.Transport{Base: script(skewed, local, gives(200)), Policy: p, Classify: slow}, request(t, "GET", ""))
 	require.NoError(t, err)
 	require.Equal(t, 200, resp.StatusCode)
 	require.Equal(t, []time.Duration{7 * time.Second, 9 * time.Second}, *slept)
 
 	p.MaxAttempts = 1
-	resp, err = roundTrip(t, &httpretry.Transport{Base: script(answers(503, "Retry-After: Mon, 15 Jun 2026 12:00:33 GMT")), Policy: p}, request(t, "GET", ""))
+	resp, err = exchange(t, &httpretry.Transport{Base: script(gives(503, "Retry-After: Mon, 15 Jun 2026 12:00:33 GMT")), Policy: p}, request(t, "GET", ""))
 	require.NoError(t, err)
 	now = now.Add(time.Hour)
 	s, _ := errors.AsType[*retry.StatusError](httpretry.Checker{Clock: p.Clock}.Check(resp))
@@ -854,9 +848,9 @@ func TestAttemptTimeoutBeforeTheHeader(t *testing.T) {
 			return nil, context.Cause(req.Context())
 		}
 		p := &retry.Policy{AttemptTimeout: 2 * time.Second, Backoff: retry.Backoff{Base: -1}}
-		b := script(stuck, status(503), stuck, status(200))
+		b := script(stuck, gives(503), stuck, gives(200))
 		start := time.Now()
-		resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: p}, request(t, "PUT", "hello"))
+		resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: p}, request(t, "PUT", "hello"))
 		require.NoError(t, err)
 		require.Equal(t, 200, resp.StatusCode)
 		require.Equal(t, 4*time.Second, time.Since(start))
@@ -864,7 +858,7 @@ func TestAttemptTimeoutBeforeTheHeader(t *testing.T) {
 		require.Equal(t, 4, httpretry.Attempts(resp))
 
 		b = script(stuck)
-		_, err = roundTrip(t, &httpretry.Transport{Base: b, Policy: p}, request(t, "POST", "order"))
+		_, err = exchange(t, &httpretry.Transport{Base: b, Policy: p}, request(t, "POST", "order"))
 		require.ErrorIs(t, err, retry.ErrUnknownOutcome)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 1, b.calls)
@@ -907,13 +901,13 @@ func TestTimeoutsAndTheBody(t *testing.T) {
 		p := &retry.Policy{AttemptTimeout: 2 * time.Second, MaxElapsed: 3 * time.Second}
 		download := script(streaming(100, time.Second))
 		tr := &httpretry.Transport{Base: download, Policy: p}
-		resp, err := roundTrip(t, tr, request(t, "GET", ""))
+		resp, err := exchange(t, tr, request(t, "GET", ""))
 		require.NoError(t, err)
 		require.Len(t, text(t, resp), 100, "longer than both, and whole")
 
 		// The caller's cancellation, in the middle.
 		ctx, cancel := context.WithCancelCause(t.Context())
-		resp, err = roundTrip(t, tr, request(t, "GET", "").WithContext(ctx))
+		resp, err = exchange(t, tr, request(t, "GET", "").WithContext(ctx))
 		require.NoError(t, err)
 		enough := errors.New("enough")
 		time.AfterFunc(10500*time.Millisecond, func() { cancel(enough) })
@@ -925,7 +919,7 @@ func TestTimeoutsAndTheBody(t *testing.T) {
 		// The caller's deadline.
 		ctx, stop := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 		defer stop()
-		resp, err = roundTrip(t, tr, request(t, "GET", "").WithContext(ctx))
+		resp, err = exchange(t, tr, request(t, "GET", "").WithContext(ctx))
 		require.NoError(t, err)
 		data, err = io.ReadAll(resp.Body)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -934,7 +928,7 @@ func TestTimeoutsAndTheBody(t *testing.T) {
 		tr.CoverBody = true
 		for timeout, n := range map[time.Duration]int{2500 * time.Millisecond: 2, -1: 3} {
 			p.AttemptTimeout, p.MaxElapsed = timeout, 3500*time.Millisecond
-			resp, err = roundTrip(t, tr, request(t, "GET", ""))
+			resp, err = exchange(t, tr, request(t, "GET", ""))
 			require.NoError(t, err)
 			data, err = io.ReadAll(resp.Body)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -942,7 +936,7 @@ func TestTimeoutsAndTheBody(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 		}
 		p.AttemptTimeout, p.MaxElapsed = -1, -1
-		resp, err = roundTrip(t, tr, request(t, "GET", ""))
+		resp, err = exchange(t, tr, request(t, "GET", ""))
 		require.NoError(t, err)
 		require.Len(t, text(t, resp), 100, "nothing to cover it with")
 	})
@@ -958,12 +952,12 @@ func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
 		require.NotNil(t, ctx.Done())
 		return &http.Response{StatusCode: 200, Body: body}, nil
 	})}
-	_, err := roundTrip(t, tr, request(t, "GET", ""))
+	_, err := exchange(t, tr, request(t, "GET", ""))
 	require.NoError(t, err)
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 
 	body = track("x")
-	resp, err := roundTrip(t, tr, request(t, "GET", ""))
+	resp, err := exchange(t, tr, request(t, "GET", ""))
 	require.NoError(t, err)
 	require.NoError(t, ctx.Err())
 	_, err = io.Copy(io.Discard, resp.Body)
@@ -971,7 +965,7 @@ func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 
 	body = track("x")
-	resp, err = roundTrip(t, tr, request(t, "GET", ""))
+	resp, err = exchange(t, tr, request(t, "GET", ""))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
@@ -982,7 +976,7 @@ func TestABodyThatBreaksIsNotRepeated(t *testing.T) {
 	b := script(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Body: &tracked{r: io.MultiReader(strings.NewReader("ha"), broken{})}}, nil
 	})
-	resp, err := roundTrip(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "POST", "x"))
+	resp, err := exchange(t, &httpretry.Transport{Base: b, Policy: quick()}, request(t, "POST", "x"))
 	require.NoError(t, err)
 	data, err := io.ReadAll(resp.Body)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -999,14 +993,14 @@ func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 // cut off is no success.
 func TestATimeoutWhileTheHookReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := script(streaming(100, time.Second), status(200))
+		b := script(streaming(100, time.Second), gives(200))
 		tr := &httpretry.Transport{Base: b, Policy: &retry.Policy{AttemptTimeout: 2500 * time.Millisecond, Backoff: retry.Backoff{Base: -1}},
 			Classify: func(r *http.Response) (retry.Verdict, bool) {
 				io.ReadAll(r.Body)
 				return retry.Verdict{}, false
 			}}
 		start := time.Now()
-		resp, err := roundTrip(t, tr, request(t, "GET", ""))
+		resp, err := exchange(t, tr, request(t, "GET", ""))
 		require.NoError(t, err)
 		require.Equal(t, 2500*time.Millisecond, time.Since(start))
 		require.Equal(t, "OK", text(t, resp))
