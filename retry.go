@@ -172,30 +172,7 @@ var defaults Policy
 //
 // A panic in op or in a function of p passes through. A nil ctx or op panics.
 func Do[T any](ctx context.Context, p *Policy, op func(context.Context) (T, error)) (T, error) {
-	if ctx == nil {
-		panic("retry: nil Context")
-	}
-	if op == nil {
-		panic("retry: nil op")
-	}
-	if p == nil {
-		p = &defaults
-	}
-	if !p.plain() || !alone(ctx) {
-		var none T
-		o := begin(ctx, p)
-		return loop(ctx, p, op, o, none, o.interrupted())
-	}
-	v, err := op(ctx)
-	if err == nil {
-		if p.Budget != nil {
-			p.Budget.Earn(ctx, 0)
-		}
-		return v, nil
-	}
-	o := begin(ctx, p)
-	o.attempts, o.late = 1, true
-	return loop(ctx, p, op, o, v, err)
+	return do(ctx, p, op, nil)
 }
 
 // Run is [Do] for an op without a value.
@@ -344,9 +321,37 @@ func alone(ctx context.Context) bool {
 	return enclosing(ctx) == nil
 }
 
-// loop is the one loop. Its first turn begins before an attempt, where err is
-// nil, or after one that has failed.
-func loop[T any](ctx context.Context, p *Policy, op func(context.Context) (T, error), o *operation, v T, err error) (T, error) {
+// do is the one loop. Its first turn begins before an attempt, where err is nil, or
+// after one that has failed. o is nil, or an operation that Submit has begun.
+//
+// Do is inlined, and sleep is called from here: the fewer frames lie between a
+// goroutine that sleeps and its start, the smaller its stack.
+func do[T any](ctx context.Context, p *Policy, op func(context.Context) (T, error), o *operation) (v T, err error) {
+	if ctx == nil {
+		panic("retry: nil Context")
+	}
+	if op == nil {
+		panic("retry: nil op")
+	}
+	if p == nil {
+		p = &defaults
+	}
+	switch {
+	case o != nil:
+		err = o.interrupted()
+	case p.plain() && alone(ctx):
+		if v, err = op(ctx); err == nil {
+			if p.Budget != nil {
+				p.Budget.Earn(ctx, 0)
+			}
+			return v, nil
+		}
+		o = begin(ctx, p)
+		o.attempts, o.late = 1, true
+	default:
+		o = begin(ctx, p)
+		err = o.interrupted()
+	}
 	defer o.end(ctx, p)
 	for err == nil || o.decide(ctx, p, err) && o.wake(ctx, p, o.sleep(ctx, p.Sleep)) {
 		attempt := o.enter(ctx, p)
@@ -430,6 +435,7 @@ type turn struct {
 	elapsed                   time.Duration // when the attempt ended
 	between                   bool          // there was no attempt: the operation ends before the next
 	found                     bool          // and by what a look-up has found
+	definite                  bool          // it was the server's definite answer
 }
 
 // watch is what only those need who see records.
@@ -538,7 +544,7 @@ func (o *operation) nest(outer *attempt, at time.Time) {
 // newCourse starts the clock where begin has read it.
 func (o *operation) newCourse(p *Policy) *course {
 	c := new(course)
-	c.ledger = p.ledger(o.bounded, o.limit)
+	c.bounded, c.limit, c.least = o.bounded, o.limit, p.least(o.bounded, o.limit)
 	c.max = p.attempts()
 	c.tick = o.tick
 	if p.Clock != nil {
@@ -566,14 +572,18 @@ func (p *Policy) attempts() int {
 // ledger resolves the limits of time for an operation with limit to its
 // deadline.
 func (p *Policy) ledger(bounded bool, limit time.Duration) ledger {
-	l := ledger{bounded: bounded, limit: limit, least: max(0, p.MinTimeout)}
-	if p.MinTimeout == 0 {
-		l.least = max(0, p.AttemptTimeout)
-		if bounded {
-			l.least = min(l.least, max(0, limit/2))
-		}
+	return ledger{bounded: bounded, limit: limit, least: p.least(bounded, limit)}
+}
+
+// least resolves MinTimeout.
+func (p *Policy) least(bounded bool, limit time.Duration) time.Duration {
+	switch {
+	case p.MinTimeout != 0:
+		return max(0, p.MinTimeout)
+	case bounded:
+		return min(max(0, p.AttemptTimeout), max(0, limit/2))
 	}
-	return l
+	return max(0, p.AttemptTimeout)
 }
 
 // budgeted returns what an attempt is given of the time left, and whether
@@ -774,14 +784,14 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	if o.looking && v.Class == ClassSuspended {
 		v.Class = ClassThrottled // a ban while looking up concludes nothing
 	}
-	t.Verdict = v
+	o.turn.Verdict = v
 	o.retryAt = time.Time{}
 	if v.After > 0 {
 		o.retryAt = later(o.clock(p), v.After)
 	}
 
 	f := o.refuse(ctx, p, inner)
-	if p.Budget != nil && o.attempts > 1 && definite(err, v) {
+	if p.Budget != nil && o.attempts > 1 && t.definite {
 		p.Budget.Earn(ctx, o.cost)
 		o.earned = true
 	}
@@ -800,15 +810,19 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 // judge classifies err. Where it is an inner loop's, and no mark or rule of
 // the caller's says otherwise, that error is returned too.
 func (o *operation) judge(p *Policy, err error) (v Verdict, inner *Error) {
-	v = classify(err, p.Classify)
-	if v.Class == ClassUnclassified && o.expired() && !answered(err) {
+	f := survey(err)
+	if p.Classify == nil || f.mark != nil {
+		v = f.verdict()
+	} else {
+		v = p.Classify(err).clean()
+	}
+	switch {
+	case v.Class == ClassUnclassified && !f.answered && o.expired():
 		v.Class = ClassUnknown
+	case v.Class == ClassPermanent && f.mark == nil && f.inner != nil:
+		inner, _ = f.inner.(*Error)
 	}
-	if v.Class == ClassPermanent && !marked(err) {
-		if e, ok := innerLoop(err); ok {
-			inner, _ = e.(*Error)
-		}
-	}
+	o.turn.definite = v.Class == ClassPermanent && f.definite()
 	if inner != nil && inner.owner != nil && &inner.owner.deadline == o.ending {
 		// This attempt's own timeout ended the loop inside it; what the
 		// server asked that one for still holds.
