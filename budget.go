@@ -260,25 +260,6 @@ type ledger struct {
 	limit   time.Duration // from the start to the deadline
 	least   time.Duration // the least time worth a retry
 	elapsed time.Duration // since the start; never decreases
-
-	tick time.Duration // last reading of the real clock
-	now  time.Time     // last reading of an injected clock
-}
-
-// read reads the clock, nil being the real one, and lets elapsed grow by the
-// step since the last reading: never by less than least, which is 0 or a wait
-// that was slept. So a clock that stands still or is set back neither extends
-// a deadline nor shortens it.
-func (l *ledger) read(clock func() time.Time, least time.Duration) {
-	var step time.Duration
-	if clock == nil {
-		t := deadline.Now()
-		step, l.tick = t-l.tick, t
-	} else {
-		t := clock()
-		step, l.now = t.Sub(l.now), t // Sub saturates
-	}
-	l.elapsed = saturatingAdd(l.elapsed, max(step, least))
 }
 
 // left returns the time to the deadline, at least 0, and the largest duration
@@ -398,10 +379,16 @@ func (a *allowance) open() *allowance {
 type enclosure struct {
 	parent    context.Context // of the attempts: the caller's, or the deadline that they share
 	allowance allowance
-	watched   bool          // someone sees records
-	gate      any           // that the attempts pass; nil: none
+	shared    *shared       // nil: neither watched nor gated
 	sends     atomic.Int64  // requests on the wire, as far as transports tell
 	owner     *timedAttempt // the enclosing attempt whose own timeout is the deadline of the caller's ctx; nil: nobody's
+}
+
+// shared is what an operation's attempts have in common where it is watched or
+// passes a gate.
+type shared struct {
+	watched bool // someone sees records
+	gate    any  // that the attempts pass; nil: none
 }
 
 // Sent counts a request on the wire, here and in the operations around.
@@ -441,11 +428,11 @@ func (a *attempt) Value(key any) any {
 	case attemptKey:
 		return a
 	case wire.Key:
-		if a.around != nil && a.around.watched {
+		if a.around != nil && a.around.shared != nil && a.around.shared.watched {
 			return a.around
 		}
 	case interface{ heldBy(gate any) bool }: // a gate's
-		if a.around != nil && a.around.gate != nil && a.around.allowance.spent.Load() != closed && key.heldBy(a.around.gate) {
+		if e := a.around; e != nil && e.shared != nil && e.shared.gate != nil && e.allowance.spent.Load() != closed && key.heldBy(e.shared.gate) {
 			return a
 		}
 	}

@@ -353,7 +353,7 @@ func do[T any](ctx context.Context, p *Policy, op func(context.Context) (T, erro
 		err = o.interrupted()
 	}
 	defer o.end(ctx, p)
-	for err == nil || o.decide(ctx, p, err) && o.wake(ctx, p, o.sleep(ctx, p.Sleep)) {
+	for err == nil || o.decide(ctx, p, err) && o.wake(ctx, p, o.sleep(ctx, p.Sleep, o.wait)) {
 		attempt := o.enter(ctx, p)
 		if attempt == nil {
 			break
@@ -389,64 +389,72 @@ type operation struct {
 	success  bool
 }
 
-// course is what an operation goes through. Only the goroutine of its loop
-// touches it.
+// course is what an operation goes through after a failure. Only the goroutine
+// of its loop touches it.
 type course struct {
+	*extras // never nil
 	ledger
-	max     int         // attempts allowed; <=0: unlimited
 	spare   [4]attempt  // contexts to come
 	further *[4]attempt // those in use: spare, or more of them; nil: none yet
-	used    int         // of further
+	used    uint8       // of further
+
+	reserved bool // a retry is taken and not yet sent
+	charged  bool // and the budget has been charged for it
+	earned   bool // the budget was told of the outcome
+	sending  bool // the attempt is under way
+	definite bool // it has the server's definite answer
+	unknown  bool // the outcome, and not cleared
+	unproven bool // some attempt did not prove that nothing was applied
 
 	began    time.Duration // elapsed when the attempt began
 	timeout  time.Duration // what the attempt was given; 0: no limit
-	previous time.Duration // own wait
+	last     error         // of an attempt
+	verdict  Verdict       // on it
+	own      time.Duration // wait drawn after it
 	wait     time.Duration // to sleep
+	previous time.Duration // own wait
 	cost     float64       // of the last retry
-	reserved bool          // a retry is taken and not yet sent
-	charged  bool          // and the budget has been charged for it
-	earned   bool          // the budget was told of the outcome
-	sending  bool          // the attempt is under way
-	leave    func(Outcome) // tells the gate what came of the attempt; nil: nothing to tell
-
-	inquiry *inquiry // of Submit; nil: Do
-	looked  bool     // success is what Find has said
-	resumed bool     // attempts and wait are those of an earlier process
-	cut     bool     // and its last attempt has an unknown outcome
-	claimed bool     // the journal is this operation's
-
-	unknown  bool   // the outcome, and not cleared
-	unproven bool   // some attempt did not prove that nothing was applied
-	refused  *Error // why it must not begin
-	failure  *Error // why it has ended
-	last     error
 	retryAt  time.Time
-	turn     turn
-	watch    *watch // nil: nobody sees records
+	failure  *Error
 	timer    *time.Timer
 }
 
-// turn is one turn of the loop: what came of an attempt, and what was drawn
-// for the wait after it.
-type turn struct {
-	Verdict
-	window, own, spread, wait time.Duration
-	draw                      float64
-	elapsed                   time.Duration // when the attempt ended
-	between                   bool          // there was no attempt: the operation ends before the next
-	found                     bool          // and by what a look-up has found
-	definite                  bool          // it was the server's definite answer
+// extras is what operations need that are watched, pass a gate, have a journal
+// or look-ups, or bring a clock.
+type extras struct {
+	shared
+	leave   func(Outcome) // tells the gate what came of the attempt; nil: nothing to tell
+	now     time.Time     // last reading of an injected clock
+	inquiry *inquiry      // of Submit; nil: Do
+
+	looked  bool   // success is what Find has said
+	resumed bool   // attempts and wait are those of an earlier process
+	cut     bool   // and its last attempt has an unknown outcome
+	claimed bool   // the journal is this operation's
+	refused *Error // why it must not begin
+
+	// The rest is for records.
+	turn    turn
+	records []Record // the last Keep; a ring once full
+	oldest  int      // of the ring
 }
 
-// watch is what only those need who see records.
-type watch struct {
+// turn is what a record says of one turn of the loop, and nothing else needs.
+type turn struct {
+	between bool          // there was no attempt: the operation ends before the next
+	found   bool          // and by what a look-up has found
 	start   time.Time     // of the attempt
 	gated   time.Duration // at the gate before it
 	sent    int64         // requests before it
+	elapsed time.Duration // when it ended
 	left    int           // attempts after it
-	records []Record      // the last Keep; a ring once full
-	oldest  int           // of the ring
+	window  time.Duration // drawn after it
+	draw    float64
+	spread  time.Duration
 }
+
+// noExtras is that of all operations that need none. Nobody writes to it.
+var noExtras extras
 
 // inquiry is what Submit adds to the loop: a way to find out what became of
 // its sends.
@@ -475,13 +483,12 @@ func (o *operation) inquire(ctx context.Context, p *Policy, afresh bool) *Error 
 	q := o.inquiry
 	q.ever = true
 	if afresh && q.settle > 0 {
-		o.wait = q.settle
-		if f := o.pause(ctx, p); f != nil {
+		if f := o.pause(ctx, p, q.settle); f != nil {
 			return f
 		}
 	}
 	found, err := q.ask(ctx)
-	o.read(p.Clock, 0)
+	o.read(p, 0)
 	o.unknown = found == unresolved
 	switch found {
 	case applied:
@@ -502,7 +509,7 @@ func (o *operation) inquire(ctx context.Context, p *Policy, afresh bool) *Error 
 // around it, and its clock.
 func begin(ctx context.Context, p *Policy) *operation {
 	o := new(operation)
-	o.around.parent, o.around.watched, o.around.gate = ctx, p.watched(), p.Gate
+	o.around.parent = ctx
 	o.around.allowance.name, o.around.allowance.limit = p.Name, int64(p.attempts())-1
 	if p.MaxElapsed >= 0 {
 		o.bounded, o.limit = true, orDefault(p.MaxElapsed, 30*time.Second)
@@ -521,7 +528,7 @@ func begin(ctx context.Context, p *Policy) *operation {
 		o.tick = deadline.Now()
 	}
 	if p.Clock != nil || p.involved() {
-		o.course = o.newCourse(p)
+		o.embark(p)
 	}
 	if p.Journal != nil {
 		o.refused = o.resume(p)
@@ -541,20 +548,25 @@ func (o *operation) nest(outer *attempt, at time.Time) {
 	}
 }
 
-// newCourse starts the clock where begin has read it.
-func (o *operation) newCourse(p *Policy) *course {
+// embark makes the course. It starts the clock where begin has read it.
+func (o *operation) embark(p *Policy) {
 	c := new(course)
+	o.course = c
 	c.bounded, c.limit, c.least = o.bounded, o.limit, p.least(o.bounded, o.limit)
-	c.max = p.attempts()
-	c.tick = o.tick
-	if p.Clock != nil {
-		c.now = p.Clock()
-	}
 	c.timeout, _ = o.budgeted(p, o.limit)
-	if p.watched() {
-		c.watch = new(watch)
+	c.extras = &noExtras
+	if p.Clock != nil || p.involved() {
+		o.equip(p)
 	}
-	return c
+}
+
+// equip gives o extras of its own.
+func (o *operation) equip(p *Policy) {
+	x := &extras{shared: shared{p.watched(), p.Gate}}
+	if p.Clock != nil {
+		x.now = p.Clock()
+	}
+	o.extras, o.around.shared = x, &x.shared
 }
 
 // involved reports whether more than time and attempts is at stake before
@@ -631,8 +643,8 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 	if o.course != nil {
 		o.reserved, o.charged, o.sending = false, false, true
 		o.began, o.timeout = o.elapsed, timeout
-		if o.watch != nil {
-			o.watch.start, o.watch.sent = o.clock(p), o.around.sends.Load()
+		if o.watched {
+			o.turn.start, o.turn.sent = o.clock(p), o.around.sends.Load()
 		}
 	}
 	return o.attach(ctx, p, timeout, own)
@@ -676,10 +688,8 @@ func (o *operation) pass(ctx context.Context, p *Policy) *Error {
 	}
 	came := o.elapsed
 	leave, err := p.Gate.Enter(ctx, e)
-	o.read(p.Clock, 0)
-	if o.watch != nil {
-		o.watch.gated = o.elapsed - came
-	}
+	o.read(p, 0)
+	o.turn.gated = o.elapsed - came
 	if err == nil {
 		o.leave = leave
 		return nil
@@ -729,9 +739,6 @@ func (o *operation) attach(ctx context.Context, p *Policy, timeout time.Duration
 	t.around, t.number = &o.around, o.attempts
 	if timeout > 0 {
 		now := o.tick
-		if o.course != nil {
-			now = o.course.tick
-		}
 		if p.Clock != nil {
 			now = deadline.Now()
 		}
@@ -755,7 +762,7 @@ func (o *operation) another() *attempt {
 	switch {
 	case o.further == nil:
 		o.further = &o.spare
-	case o.used == len(o.further):
+	case int(o.used) == len(o.further):
 		o.further, o.used = new([4]attempt), 0
 	}
 	a := &o.further[o.used]
@@ -766,12 +773,11 @@ func (o *operation) another() *attempt {
 // decide settles whether a retry follows, and after which wait.
 func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	if o.course == nil {
-		o.course = o.newCourse(p)
+		o.embark(p)
 	}
-	o.read(p.Clock, 0)
+	o.read(p, 0)
 	o.last = err
-	o.begun(false)
-	t := &o.turn
+	o.begun(p, false)
 
 	v, inner := o.judge(p, err)
 	o.sending = false
@@ -784,14 +790,14 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	if o.looking && v.Class == ClassSuspended {
 		v.Class = ClassThrottled // a ban while looking up concludes nothing
 	}
-	o.turn.Verdict = v
+	o.verdict = v
 	o.retryAt = time.Time{}
 	if v.After > 0 {
 		o.retryAt = later(o.clock(p), v.After)
 	}
 
 	f := o.refuse(ctx, p, inner)
-	if p.Budget != nil && o.attempts > 1 && t.definite {
+	if p.Budget != nil && o.attempts > 1 && o.definite {
 		p.Budget.Earn(ctx, o.cost)
 		o.earned = true
 	}
@@ -802,7 +808,7 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 		o.conclude(ctx, p)
 		return false
 	}
-	o.wait, o.previous = t.wait, t.own
+	o.previous = o.own
 	o.observe(ctx, p, Retrying, nil)
 	return true
 }
@@ -822,7 +828,7 @@ func (o *operation) judge(p *Policy, err error) (v Verdict, inner *Error) {
 	case v.Class == ClassPermanent && f.mark == nil && f.inner != nil:
 		inner, _ = f.inner.(*Error)
 	}
-	o.turn.definite = v.Class == ClassPermanent && f.definite()
+	o.definite = v.Class == ClassPermanent && f.definite()
 	if inner != nil && inner.owner != nil && &inner.owner.deadline == o.ending {
 		// This attempt's own timeout ended the loop inside it; what the
 		// server asked that one for still holds.
@@ -866,24 +872,24 @@ func (o *operation) expired() bool {
 // draws. Its order is that of the reasons: what is cheapest to say and
 // truest comes first, and what spends comes last.
 func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error {
-	t, f := &o.turn, ended(ctx)
+	v, f := &o.verdict, ended(ctx)
 	if inner != nil && !inner.RetryAt.IsZero() {
 		o.retryAt = inner.RetryAt
 	}
-	proven := t.Class.provesUnapplied() && (inner == nil || !inner.unproven)
+	proven := v.Class.provesUnapplied() && (inner == nil || !inner.unproven)
 	o.unproven = o.unproven || !proven
 	switch {
 	case o.inquiry != nil:
 		o.unknown = o.unknown || !proven
 	case inner != nil:
 		o.unknown = o.unknown || inner.unknown
-	case t.Effect != ReadOnly:
-		o.unknown = o.unknown || t.Class == ClassUnknown || t.Class == ClassUnclassified && f != nil
+	case v.Effect != ReadOnly:
+		o.unknown = o.unknown || v.Class == ClassUnknown || v.Class == ClassUnclassified && f != nil
 	}
 	if f != nil {
 		return f
 	}
-	class := t.Class
+	class := v.Class
 	if o.inquiry != nil && (o.unknown || o.inquiry.ever && class == ClassPermanent) {
 		if f := o.inquire(ctx, p, true); f != nil || o.success {
 			return f
@@ -905,34 +911,34 @@ func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error 
 	case ClassPermanent:
 		return &Error{Reason: ErrPermanent}
 	case ClassSuspended:
-		return &Error{Reason: ErrSuspended, hint: t.After}
+		return &Error{Reason: ErrSuspended, hint: v.After}
 	case ClassUnknown:
-		if t.Effect != Idempotent && t.Effect != ReadOnly {
+		if v.Effect != Idempotent && v.Effect != ReadOnly {
 			return &Error{Reason: ErrUnknownOutcome}
 		}
 	default:
 		return &Error{Reason: ErrUnclassified}
 	}
-	if o.attemptsLeft() == 0 {
+	if o.attemptsLeft(p) == 0 {
 		return &Error{Reason: ErrAttempts}
 	}
 	if by := o.around.allowance.take(); by != nil {
 		return &Error{Reason: ErrAttempts, shared: true, spender: by.name}
 	}
 	o.reserved = true
-	if most := orDefault(p.MaxHint, 60*time.Second); most >= 0 && t.After > most {
-		return &Error{Reason: ErrHint, hint: t.After, maxHint: most}
+	if most := orDefault(p.MaxHint, 60*time.Second); most >= 0 && v.After > most {
+		return &Error{Reason: ErrHint, hint: v.After, maxHint: most}
 	}
 	o.draw(p)
-	if !o.fits(t.wait) {
-		f := o.missed(t.wait)
-		if t.After > t.own {
-			f.hint = t.After
+	if !o.fits(o.wait) {
+		f := o.missed(o.wait)
+		if v.After > o.own {
+			f.hint = v.After
 		}
 		return f
 	}
 	if p.Budget != nil {
-		cost, err := p.Budget.Spend(ctx, Verdict{class, t.After, t.Effect}, weightOr1(p.Weight))
+		cost, err := p.Budget.Spend(ctx, Verdict{class, v.After, v.Effect}, weightOr1(p.Weight))
 		if err != nil {
 			return &Error{Reason: ErrBudget, also: err}
 		}
@@ -946,70 +952,72 @@ func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error 
 
 // draw fills in the own wait, the spread and the wait of the turn.
 func (o *operation) draw(p *Policy) {
-	t, b := &o.turn, &p.Backoff
-	if t.Class == ClassThrottled && !isZero(&p.Throttle) {
+	v, b := &o.verdict, &p.Backoff
+	if v.Class == ClassThrottled && !isZero(&p.Throttle) {
 		b = &p.Throttle
 	}
 	draw := p.Rand
 	if draw == nil {
 		draw = rand.Float64
 	}
-	n := o.attempts - 1
-	t.draw = unit(draw())
-	t.window = b.Window(n)
-	t.own = b.Wait(Step{Retry: n, Previous: o.previous, Elapsed: o.elapsed, Draw: t.draw})
-	t.wait = t.own
-	if t.After > 0 {
+	n, u := o.attempts-1, unit(draw())
+	o.own = b.Wait(Step{Retry: n, Previous: o.previous, Elapsed: o.elapsed, Draw: u})
+	o.wait = o.own
+	var spread time.Duration
+	if v.After > 0 {
 		if p.Spread >= 0 {
-			width := orDefault(p.Spread, max(time.Second, t.After/10))
-			width = max(0, min(width, o.room()-t.After))
-			t.spread = FullJitter(Step{Window: width, Draw: draw()})
+			width := orDefault(p.Spread, max(time.Second, v.After/10))
+			width = max(0, min(width, o.room()-v.After))
+			spread = FullJitter(Step{Window: width, Draw: draw()})
 		}
-		t.wait = max(t.own, saturatingAdd(t.After, t.spread))
+		o.wait = max(o.own, saturatingAdd(v.After, spread))
+	}
+	if o.watched {
+		o.turn.window, o.turn.draw, o.turn.spread = b.Window(n), u, spread
 	}
 }
 
-// pause sleeps the wait.
-func (o *operation) pause(ctx context.Context, p *Policy) *Error {
-	return o.woken(ctx, p, o.sleep(ctx, p.Sleep))
+// pause sleeps wait.
+func (o *operation) pause(ctx context.Context, p *Policy, wait time.Duration) *Error {
+	return o.woken(ctx, p, wait, o.sleep(ctx, p.Sleep, wait))
 }
 
-// wake goes on after the wait, which err has cut short unless it is nil. The
+// wake goes on after the wait of the turn, which err has cut short unless it is nil. The
 // loop itself calls sleep and then this, so that few frames lie between a
 // goroutine that sleeps and its start: it fits the smallest stack.
 func (o *operation) wake(ctx context.Context, p *Policy, err error) bool {
-	if f := o.woken(ctx, p, err); f != nil {
+	if f := o.woken(ctx, p, o.wait, err); f != nil {
 		o.stop(ctx, p, f)
 		return false
 	}
 	return true
 }
 
-// woken reads the clock after a wait.
-func (o *operation) woken(ctx context.Context, p *Policy, err error) *Error {
+// woken reads the clock after wait, or after what err has left of it.
+func (o *operation) woken(ctx context.Context, p *Policy, wait time.Duration, err error) *Error {
 	if err != nil {
-		o.read(p.Clock, 0)
+		o.read(p, 0)
 		return cmp.Or(ended(ctx), &Error{Reason: ErrCanceled, also: err})
 	}
-	o.read(p.Clock, o.wait)
+	o.read(p, wait)
 	return nil
 }
 
 // sleep uses one timer for all waits of the operation. Its frame is small: a
 // goroutine that sleeps in it fits the smallest stack.
-func (o *operation) sleep(ctx context.Context, sleep func(context.Context, time.Duration) error) error {
+func (o *operation) sleep(ctx context.Context, sleep func(context.Context, time.Duration) error, wait time.Duration) error {
 	if sleep != nil {
-		return sleep(ctx, o.wait)
+		return sleep(ctx, wait)
 	}
 	done := ctx.Done()
 	if done == nil {
-		time.Sleep(o.wait)
+		time.Sleep(wait)
 		return nil
 	}
 	if o.timer == nil {
-		o.timer = time.NewTimer(o.wait)
+		o.timer = time.NewTimer(wait)
 	} else {
-		o.timer.Reset(o.wait)
+		o.timer.Reset(wait)
 	}
 	select {
 	case <-o.timer.C:
@@ -1035,10 +1043,10 @@ func (o *operation) succeed(ctx context.Context, p *Policy) {
 	}
 	o.unknown, o.sending = false, false
 	o.tell(Outcome{Sent: true})
-	o.read(p.Clock, 0)
+	o.read(p, 0)
 	o.last = nil
-	o.begun(false)
-	o.turn.Effect = p.Effect.known()
+	o.begun(p, false)
+	o.verdict.Effect = p.Effect.known()
 	o.conclude(ctx, p)
 }
 
@@ -1047,8 +1055,8 @@ func (o *operation) succeed(ctx context.Context, p *Policy) {
 func (o *operation) found(ctx context.Context, p *Policy) {
 	o.tell(Outcome{})
 	o.release(ctx, p)
-	o.begun(true)
-	o.turn.Effect, o.turn.found = Mutation, true
+	o.begun(p, true)
+	o.verdict.Effect, o.turn.found = Mutation, true
 	o.conclude(ctx, p)
 }
 
@@ -1066,12 +1074,12 @@ func (o *operation) conclude(ctx context.Context, p *Policy) {
 // stop ends the operation between attempts.
 func (o *operation) stop(ctx context.Context, p *Policy, f *Error) context.Context {
 	if o.course == nil {
-		o.course = o.newCourse(p)
+		o.embark(p)
 	}
 	o.tell(Outcome{})
 	o.release(ctx, p)
-	o.begun(true)
-	o.turn.Effect = p.Effect.known()
+	o.begun(p, true)
+	o.verdict.Effect = p.Effect.known()
 	o.fail(ctx, p, f)
 	return nil
 }
@@ -1090,10 +1098,8 @@ func (o *operation) fail(ctx context.Context, p *Policy, f *Error) bool {
 	f.Operation, f.Attempts, f.Elapsed, f.late = p.Name, o.attempts, o.elapsed, o.late
 	f.RetryAt, f.Last, f.unknown = o.retryAt, o.last, o.unknown
 	f.unproven = o.unknown || o.unproven && o.inquiry == nil
-	f.class = o.turn.Class
-	if w := o.watch; w != nil {
-		f.Records = append(w.records[w.oldest:], w.records[:w.oldest]...)
-	}
+	f.class = o.verdict.Class
+	f.Records = append(o.records[o.oldest:], o.records[:o.oldest]...)
 	if f.Reason == ErrDeadline && !f.inner && (o.ctxLimit || f.cause != nil) {
 		f.owner = o.around.owner
 	}
@@ -1156,6 +1162,22 @@ func (o *operation) missed(wait time.Duration) *Error {
 	return f
 }
 
+// read reads the clock and lets elapsed grow by the step since the last
+// reading: never by less than least, which is 0 or a wait that was slept. So a
+// clock that stands still or is set back neither extends a deadline nor shortens
+// it.
+func (o *operation) read(p *Policy, least time.Duration) {
+	var step time.Duration
+	if p.Clock == nil {
+		t := deadline.Now()
+		step, o.tick = t-o.tick, t
+	} else {
+		t := p.Clock()
+		step, o.now = t.Sub(o.now), t // Sub saturates
+	}
+	o.elapsed = saturatingAdd(o.elapsed, max(step, least))
+}
+
 // clock returns what the operation's clock shows; an injected one is not read
 // again.
 func (o *operation) clock(p *Policy) time.Time {
@@ -1170,28 +1192,31 @@ func (p *Policy) watched() bool { return p.Observe != nil || p.Keep > 0 }
 
 // attemptsLeft returns how many attempts MaxAttempts leaves, -1 for an
 // unlimited number.
-func (o *operation) attemptsLeft() int {
-	if o.max <= 0 {
+func (o *operation) attemptsLeft(p *Policy) int {
+	most := p.attempts()
+	if most == 0 {
 		return -1
 	}
-	return max(0, o.max-o.attempts)
+	return max(0, most-o.attempts)
 }
 
 // errPanicked is what a gate is told of an attempt that has not returned.
 var errPanicked = errors.New("retry: the attempt has panicked")
 
-// begun begins a turn: after an attempt, or between two.
-func (o *operation) begun(between bool) {
-	o.turn = turn{elapsed: o.elapsed, between: between}
-	if o.watch != nil {
-		o.watch.left = o.allowed()
+// begun begins a turn of the loop: after an attempt, or between two.
+func (o *operation) begun(p *Policy, between bool) {
+	o.verdict, o.own, o.wait = Verdict{}, 0, 0
+	if o.watched {
+		t := &o.turn
+		t.between, t.elapsed, t.left = between, o.elapsed, o.allowed(p)
+		t.window, t.draw, t.spread = 0, 0, 0
 	}
 }
 
 // allowed returns how many attempts are left, with the allowances of the
 // operations around; -1 for an unlimited number.
-func (o *operation) allowed() int {
-	own, shared := o.attemptsLeft(), o.around.allowance.left()
+func (o *operation) allowed(p *Policy) int {
+	own, shared := o.attemptsLeft(p), o.around.allowance.left()
 	if o.attempts == 0 && shared < math.MaxInt64 {
 		shared++ // attempt 1 is no retry
 	}
@@ -1206,19 +1231,19 @@ func (o *operation) allowed() int {
 
 // observe shows a record of the turn to whoever watches.
 func (o *operation) observe(ctx context.Context, p *Policy, d Decision, reason error) {
-	if o.watch != nil {
+	if o.watched {
 		o.show(ctx, p, d, reason)
 	}
 }
 
 // show is apart from observe for its frame, which holds a Record.
 func (o *operation) show(ctx context.Context, p *Policy, d Decision, reason error) {
-	w, t := o.watch, &o.turn
+	x, t := o.extras, &o.turn
 	r := Record{
-		Operation: p.Name, Attempt: o.attempts, Gated: w.gated,
-		Class: t.Class, Effect: t.Effect, Hint: t.After,
-		Window: t.window, Draw: t.draw, OwnWait: t.own, Spread: t.spread, Wait: t.wait,
-		Elapsed: t.elapsed, TimeLeft: -1, AttemptsLeft: w.left,
+		Operation: p.Name, Attempt: o.attempts, Gated: t.gated,
+		Class: o.verdict.Class, Effect: o.verdict.Effect, Hint: o.verdict.After,
+		Window: t.window, Draw: t.draw, OwnWait: o.own, Spread: t.spread, Wait: o.wait,
+		Elapsed: t.elapsed, TimeLeft: -1, AttemptsLeft: t.left,
 		Decision: d, Reason: reason, found: t.found,
 	}
 	if o.bounded {
@@ -1227,15 +1252,15 @@ func (o *operation) show(ctx context.Context, p *Policy, d Decision, reason erro
 	if t.between {
 		r.Start = o.clock(p)
 	} else {
-		r.Err, r.Start, r.Duration, r.Timeout = o.last, w.start, t.elapsed-o.began, o.timeout
-		r.Sends = int(o.around.sends.Load() - w.sent)
+		r.Err, r.Start, r.Duration, r.Timeout = o.last, t.start, t.elapsed-o.began, o.timeout
+		r.Sends = int(o.around.sends.Load() - t.sent)
 	}
 	if p.Keep > 0 {
-		if len(w.records) < p.Keep {
-			w.records = append(w.records, r)
+		if len(x.records) < p.Keep {
+			x.records = append(x.records, r)
 		} else {
-			w.records[w.oldest] = r
-			w.oldest = (w.oldest + 1) % p.Keep
+			x.records[x.oldest] = r
+			x.oldest = (x.oldest + 1) % p.Keep
 		}
 	}
 	if p.Observe != nil {
@@ -1300,10 +1325,8 @@ func (o *operation) resume(p *Policy) *Error {
 		}
 		o.bounded = true
 	}
-	started := o.ledger
 	o.ledger = p.ledger(o.bounded, saturatingAdd(past, max(0, left)))
-	o.elapsed, o.ledger.tick, o.now = past, started.tick, started.now
-
+	o.elapsed = past
 	o.attempts, o.previous, o.unknown = max(0, s.Attempts), max(0, s.Previous), s.Unknown
 	o.around.allowance.spent.Store(int64(max(0, o.attempts-1)))
 	switch {
@@ -1321,7 +1344,7 @@ func (o *operation) resume(p *Policy) *Error {
 // for what is left of it.
 func (o *operation) rejoin(ctx context.Context, p *Policy) *Error {
 	o.resumed = false
-	if o.attemptsLeft() == 0 {
+	if o.attemptsLeft(p) == 0 {
 		return &Error{Reason: ErrAttempts}
 	}
 	if by := o.around.allowance.take(); by != nil {
@@ -1331,7 +1354,7 @@ func (o *operation) rejoin(ctx context.Context, p *Policy) *Error {
 	if !o.fits(o.wait) {
 		return o.missed(o.wait)
 	}
-	return o.pause(ctx, p)
+	return o.pause(ctx, p, o.wait)
 }
 
 // state is what the journal should hold now.
@@ -1357,7 +1380,7 @@ func (o *operation) saveSend(ctx context.Context, p *Policy) *Error {
 	if err := p.Journal.save(ctx, s); err != nil {
 		return &Error{Reason: ErrJournal, also: err}
 	}
-	o.read(p.Clock, 0)
+	o.read(p, 0)
 	f := ended(ctx)
 	if f == nil && o.left() == 0 {
 		f = o.missed(0)
@@ -1371,8 +1394,8 @@ func (o *operation) saveSend(ctx context.Context, p *Policy) *Error {
 
 // saveWait saves the wait that the turn has settled.
 func (o *operation) saveWait(ctx context.Context, p *Policy) *Error {
-	s, t := o.state(p), &o.turn
-	s.NotBefore, s.Wait, s.Previous = later(o.clock(p), t.wait).Round(0), t.wait, t.own
+	s := o.state(p)
+	s.NotBefore, s.Wait, s.Previous = later(o.clock(p), o.wait).Round(0), o.wait, o.own
 	if err := p.Journal.save(ctx, s); err != nil {
 		return &Error{Reason: ErrJournal, also: err}
 	}

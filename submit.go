@@ -100,7 +100,8 @@ func Submit[T any](ctx context.Context, p *Policy, send func(context.Context) (T
 	}
 	o := begin(ctx, p)
 	if o.course == nil {
-		o.course = o.newCourse(p)
+		o.embark(p)
+		o.equip(p)
 	}
 	o.inquiry = newInquiry(p, find, lookup.Settle, lookup.Resends, lookup.Policy)
 	v, err := do(ctx, p, send, o)
