@@ -2,7 +2,7 @@ package retry_test
 
 // Faults that other retry libraries have had, each as a test of what it
 // guards. Those with a place of their own are elsewhere: of waits and windows
-// with Backoff, of cancellation and goroutines (B56, B65, B96, B98, B99, B152, B177) in cancel_test.go, of
+// with Backoff and Jitter, of cancellation and goroutines (B56, B65, B96, B98, B99, B152, B177) in cancel_test.go, of
 // clocks, hints and limits (B36, B44, B48, B68, B94, B104) in retry_test.go, of
 // classes and marks in classify_test.go.
 
@@ -423,7 +423,7 @@ func TestNilLoggerAndNilHookAreNoHook(t *testing.T) {
 	require.Error(t, retry.Run(t.Context(), &p, func(context.Context) error { return retry.Transient(errOp) }))
 }
 
-// fault B159: a negative wait is no wait, never a spin that nobody asked for:
+// faults B158, B159: a negative wait is no wait, never a spin that nobody asked for:
 // attempts and the deadline still end it.
 func TestNegativeWaitsAreNoWaitWithinTheLimits(t *testing.T) {
 	for _, b := range []retry.Backoff{
