@@ -62,7 +62,7 @@ var chosen = map[string][]httpretry.Signal{
 }
 
 // elsewhere are the carriers that are no signals here: those of other
-// protocols and vendors, and those in bodies, which are Classifiers in
+// protocols and vendors, and those in bodies and messages, which are hooks in
 // venue_example_test.go and tested in TestHintsInBodies.
 var elsewhere = map[string]bool{
 	"x-amz-retry-after": true, "grpc-retry-pushback-ms": true, "x-rate-limit-reset (X/Twitter)": true,
@@ -112,7 +112,7 @@ func TestWaitSignalsOfRealServers(t *testing.T) {
 }
 
 // A date is measured against the response's own Date where that is valid; the
-// rows date-015 to date-019 name what comes out then.
+// rows date-015 to date-019 name what comes out then (fault B54).
 func TestADateIsMeasuredAgainstTheServersDate(t *testing.T) {
 	ran := 0
 	for _, row := range table(t, "../testdata/retryafter.tsv") {
