@@ -253,6 +253,15 @@ func (j *Journal) claim() error {
 	return err
 }
 
+// unclaim lets the next have j. An operation that has saved nothing leaves no
+// trace.
+func (j *Journal) unclaim() {
+	if j.State.Version == 0 {
+		j.State = State{}
+	}
+	j.busy.Store(false)
+}
+
 // ledger is the time of one operation: what has passed and what is left. Only
 // the goroutine of its loop touches it.
 type ledger struct {

@@ -1087,7 +1087,7 @@ func (o *operation) end(ctx context.Context, p *Policy) {
 		return
 	}
 	if o.claimed {
-		p.Journal.busy.Store(false)
+		p.Journal.unclaim()
 	}
 	defer o.release(ctx, p)
 	if o.leave != nil { // a panic
