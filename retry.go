@@ -463,7 +463,10 @@ func (o *operation) inquire(ctx context.Context, p *Policy, afresh bool) *Error 
 		o.success, o.looked = true, true
 		return nil
 	case notApplied:
-		return nil
+		if afresh { // what follows a send is not decided yet
+			return nil
+		}
+		return ended(ctx)
 	case rejected:
 		return &Error{Reason: ErrPermanent, also: err}
 	}
@@ -648,9 +651,8 @@ func (o *operation) pass(ctx context.Context, p *Policy) *Error {
 	o.gated = o.elapsed - came
 	if err == nil {
 		o.leave = leave
-		return nil
 	}
-	if f := ended(ctx); f != nil {
+	if f := ended(ctx); f != nil || err == nil {
 		return f
 	}
 	f := &Error{Reason: ErrCanceled, also: err, gate: true}
