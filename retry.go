@@ -398,9 +398,10 @@ type course struct {
 	sent     int64         // requests before the attempt
 	previous time.Duration // own wait
 	wait     time.Duration // to sleep
-	cost     float64       // of the last retry
+	cost     float64       // of the last retry that was sent
 	reserved bool          // a retry is taken and not yet sent
 	charged  bool          // and the budget has been charged for it
+	charge   float64       // so much
 	earned   bool          // the budget was told of the outcome
 	leave    func(Outcome) // tells the gate what came of the attempt; nil: nothing to tell
 	sending  bool          // the attempt is under way
@@ -600,6 +601,9 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 	o.attempts++
 	timeout, own := o.budgeted(p, left)
 	if o.course != nil {
+		if o.charged {
+			o.cost = o.charge
+		}
 		o.reserved, o.charged, o.sending = false, false, true
 		o.began, o.timeout, o.sent = o.elapsed, timeout, o.around.sends.Load()
 		if p.watched() {
@@ -916,7 +920,7 @@ func (o *operation) refuse(ctx context.Context, p *Policy, r *Record, inner *Err
 		if err != nil {
 			return &Error{Reason: ErrBudget, also: err}
 		}
-		o.cost, o.charged = cost, true
+		o.charge, o.charged = cost, true
 	}
 	if p.Journal != nil {
 		return o.saveWait(ctx, p, r)
@@ -1075,7 +1079,7 @@ func (o *operation) release(ctx context.Context, p *Policy) {
 	o.around.allowance.give(1, nil)
 	if o.charged {
 		o.charged = false
-		p.Budget.Return(ctx, o.cost)
+		p.Budget.Return(ctx, o.charge)
 	}
 }
 
