@@ -89,7 +89,8 @@ type PacedGate struct {
 	accepted float64       // of the calls that left in this cycle
 	barren   int           // cycles in a row without one
 	last     cycle
-	inFlight float64
+	calls    int     // in flight
+	inFlight float64 // their weight
 	room     float64 // for calls in flight, until paced
 }
 
@@ -259,6 +260,7 @@ func (g *PacedGate) opens(w *waiter) time.Duration {
 
 // depart lets w leave now.
 func (g *PacedGate) depart(w *waiter, now time.Duration) *pass {
+	g.calls++
 	g.inFlight += w.Weight
 	if g.paced {
 		dt := min(between(g.grown, now), time.Second).Seconds()
@@ -310,13 +312,23 @@ func (g *PacedGate) settle(p *pass, o Outcome) {
 	case o.Verdict.Class == ClassThrottled, o.Verdict.Class == ClassSuspended:
 		g.slow(p, o.Verdict.Class == ClassThrottled, hint, now)
 	}
-	g.inFlight -= p.weight
+	g.end(p)
 	g.advance(now)
+}
+
+// end takes p out of what is in flight. Weights are floats, whose sum need not
+// come back to 0 by itself.
+func (g *PacedGate) end(p *pass) {
+	g.calls--
+	g.inFlight -= p.weight
+	if g.calls == 0 {
+		g.inFlight = 0
+	}
 }
 
 // takeBack undoes the departure of a call that was not made.
 func (g *PacedGate) takeBack(p *pass) {
-	g.inFlight -= p.weight
+	g.end(p)
 	if g.paced && p.left >= g.epoch {
 		g.next = max(p.left, g.next-g.apart(p.weight))
 	}
