@@ -210,6 +210,7 @@ func (g *PacedGate) forget(w *waiter, err error) {
 	defer g.mu.Unlock()
 	if w.place == nil { // it has just left
 		if w.pass != nil {
+			g.end(w.pass)
 			g.takeBack(w.pass)
 		}
 		w.pass, w.refusal = nil, err
@@ -302,18 +303,16 @@ func (g *PacedGate) settle(p *pass, o Outcome) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now, hint := deadline.Now(), max(0, o.Verdict.After)
+	defer g.advance(now) // Rand may panic
+	g.end(p)
 	switch {
 	case !o.Sent:
 		g.takeBack(p)
-		g.advance(now)
-		return
 	case o.Err == nil || definite(o.Err, o.Verdict):
 		g.accept(p)
 	case o.Verdict.Class == ClassThrottled, o.Verdict.Class == ClassSuspended:
 		g.slow(p, o.Verdict.Class == ClassThrottled, hint, now)
 	}
-	g.end(p)
-	g.advance(now)
 }
 
 // end takes p out of what is in flight. Weights are floats, whose sum need not
@@ -328,7 +327,6 @@ func (g *PacedGate) end(p *pass) {
 
 // takeBack undoes the departure of a call that was not made.
 func (g *PacedGate) takeBack(p *pass) {
-	g.end(p)
 	if g.paced && p.left >= g.epoch {
 		g.next = max(p.left, g.next-g.apart(p.weight))
 	}
