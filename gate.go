@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -454,10 +455,10 @@ func (all *gates) Enter(ctx context.Context, e Entry) (func(Outcome), error) {
 	began := deadline.Now()
 	leaves := make([]func(Outcome), len(*all))
 	tell := func(o Outcome) {
-		for i, leave := range leaves {
+		for i, leave := range slices.Backward(leaves) {
 			if leave != nil {
 				leaves[i] = nil
-				leave(o)
+				defer leave(o) // in order, and though one of them panics
 			}
 		}
 	}
