@@ -505,7 +505,8 @@ func (all *gates) Enter(ctx context.Context, e Entry) (func(Outcome), error) {
 
 // holds reports whether ctx belongs to an attempt that holds g.
 func holds(ctx context.Context, g Gate) bool {
-	return ctx.Value(&gateKey{g}) != nil
+	_, ok := ctx.Value(&gateKey{g}).(*attempt) // some answer to any key
+	return ok
 }
 
 // gateKey asks a context for an attempt that holds a gate.
