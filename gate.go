@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
@@ -146,7 +147,7 @@ func (g *PacedGate) Enter(ctx context.Context, e Entry) (func(Outcome), error) {
 		case <-w.timer.C:
 			g.ring(w)
 		case <-ctx.Done():
-			g.forget(w, ctx.Err())
+			g.forget(w, cmp.Or(ctx.Err(), context.Canceled)) // one made by hand may be done and not say why
 		}
 	}
 }
