@@ -843,7 +843,7 @@ func (o *operation) told(p *Policy, v Verdict, inner *Error) Verdict {
 // expired reports whether the attempt's own deadline has passed, on the
 // operation's clock or the real one.
 func (o *operation) expired() bool {
-	return o.timeout > 0 && (o.elapsed-o.began >= o.timeout || o.ending.Err() == context.DeadlineExceeded)
+	return o.timeout > 0 && (o.elapsed-o.began >= o.timeout || o.ending != nil && o.ending.Err() == context.DeadlineExceeded)
 }
 
 // refuse returns why no retry follows the attempt of r, or nil. It fills in
