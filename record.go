@@ -520,6 +520,9 @@ func legible(d time.Duration) time.Duration {
 // fmt.Errorf's says nothing.
 func typeOf(err error) string {
 	for range maxErrors {
+		if isNilPointer(err) {
+			break
+		}
 		if inner := errors.Unwrap(err); inner != nil {
 			err = inner
 		}
@@ -533,7 +536,7 @@ func redacted(err error) string {
 	if err == nil {
 		return "no reason" // an Error that no loop has made
 	}
-	text := err.Error()
+	text := textOf(err)
 	urls := urlsIn(err, nil, new(int))
 	if len(urls) == 0 {
 		return text

@@ -660,6 +660,9 @@ func (o *operation) pass(ctx context.Context, p *Policy) *Error {
 		return f
 	}
 	f := &Error{Reason: ErrCanceled, also: err, gate: true}
+	if isNilPointer(err) {
+		return f
+	}
 	if h, ok := errors.AsType[*HeldError](err); ok {
 		f.Reason, f.hint = ErrDeadline, h.For
 		if h.For > e.MaxHint {
