@@ -452,7 +452,7 @@ func (a *attempt) Value(key any) any {
 		}
 	case interface{ heldBy(gate any) bool }: // a gate's
 		if a.around != nil && a.around.gate != nil && a.around.allowance.spent.Load() != closed && key.heldBy(a.around.gate) {
-			return a
+			return key
 		}
 	}
 	return a.base().Value(key)

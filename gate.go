@@ -506,8 +506,8 @@ func (all *gates) Enter(ctx context.Context, e Entry) (func(Outcome), error) {
 
 // holds reports whether ctx belongs to an attempt that holds g.
 func holds(ctx context.Context, g Gate) bool {
-	_, ok := ctx.Value(&gateKey{g}).(*attempt) // some answer to any key
-	return ok
+	k := &gateKey{g}
+	return ctx.Value(k) == any(k) // some ctx may answer to any key
 }
 
 // gateKey asks a context for an attempt that holds a gate.
