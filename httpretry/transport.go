@@ -184,6 +184,9 @@ func (c *call) try(ctx context.Context) (*http.Response, error) {
 	*out = *c.request.WithContext(c.trace(ctx, c.send))
 	if c.attempts > 1 && hasBody(out) {
 		body, err := out.GetBody()
+		if err == nil && body == nil { // it would be sent without one
+			err = errors.New("httpretry: GetBody returned neither a body nor an error")
+		}
 		if err != nil {
 			return nil, retry.Permanent(err)
 		}
