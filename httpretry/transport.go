@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -259,7 +260,7 @@ func (c *call) classify(err error) retry.Verdict {
 // otherwise; else unclassified.
 func textClass(err error) retry.Class {
 	for range 100 {
-		if err == nil {
+		if v := reflect.ValueOf(err); err == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 			break
 		}
 		// So begins the text of what NoReplay has kept net/http from repeating.
