@@ -357,6 +357,9 @@ func (c *call) abandon() {
 	if c.done {
 		return
 	}
+	if c.send != nil {
+		defer c.send.release() // Close may panic
+	}
 	c.drain()
 	if c.unsent != nil {
 		c.unsent.Close()
