@@ -332,3 +332,166 @@ func TestAStateOfAnyContentIsSafe(t *testing.T) {
 		}
 	}
 }
+
+// saboteur counts the calls of all seams of an operation, and at one of them
+// panics, ends the goroutine or cancels the caller.
+type saboteur struct {
+	at     int
+	act    func()
+	calls  int
+	struck string // the seam
+
+	spent, returned, retries int
+	entered, told            int
+	cancelled                bool
+	late                     int // sends after the caller was cancelled
+}
+
+func (s *saboteur) seam(name string) {
+	if s.calls++; s.calls == s.at {
+		s.struck = name
+		s.act()
+	}
+}
+
+func (s *saboteur) Enter(context.Context, retry.Entry) (func(retry.Outcome), error) {
+	s.seam("enter")
+	s.entered++
+	return func(retry.Outcome) { s.told++; s.seam("leave") }, nil
+}
+
+func (s *saboteur) Spend(context.Context, retry.Verdict, float64) (float64, error) {
+	s.seam("spend")
+	s.spent++
+	return 1, nil
+}
+func (s *saboteur) Return(context.Context, float64) { s.returned++; s.seam("return") }
+func (s *saboteur) Earn(context.Context, float64)   { s.seam("earn") }
+
+func (s *saboteur) send(failure error) func(context.Context) (int, error) {
+	sends := 0
+	return func(context.Context) (int, error) {
+		if s.cancelled {
+			s.late++
+		}
+		if sends++; sends > 1 {
+			s.retries++
+		}
+		s.seam("send")
+		if sends < 4 {
+			return 0, failure
+		}
+		return sends, nil
+	}
+}
+
+// Whatever a function of the caller's does, at whatever moment: no token, no
+// place at the gate, no retry of the operation around and no journal is lost or
+// given twice, and nobody sends for a caller who is gone.
+func TestSabotageAtEverySeam(t *testing.T) {
+	for _, how := range []string{"panic", "goexit", "cancel"} {
+		for _, submit := range []bool{false, true} {
+			for _, failure := range []error{retry.Transient(errOp), retry.Unknown(errOp)} {
+				for at := 1; ; at++ {
+					s := &saboteur{at: at}
+					s.sabotage(t, how, submit, failure)
+					if s.struck == "" {
+						require.Greater(t, at, 20)
+						break
+					}
+					what := fmt.Sprintf("%s in %s (call %d), submit %v, %v", how, s.struck, at, submit, failure)
+					require.Equal(t, s.entered, s.told, what)
+					require.Equal(t, s.spent, s.returned+s.retries, what)
+					require.Zero(t, s.late, what)
+				}
+			}
+		}
+	}
+}
+
+func (s *saboteur) sabotage(t *testing.T, how string, submit bool, failure error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.act = func() {
+		switch how {
+		case "panic":
+			panic("sabotage")
+		case "goexit":
+			runtime.Goexit()
+		}
+		s.cancelled = true
+		cancel()
+	}
+	clock := newClock()
+	p := retry.Policy{
+		Effect: retry.Idempotent, Gate: s, Budget: s, MaxAttempts: 6, Keep: 2,
+		Backoff:  retry.Backoff{Jitter: func(retry.Step) time.Duration { s.seam("jitter"); return time.Second }},
+		Classify: func(err error) retry.Verdict { s.seam("classify"); return retry.Classify(err) },
+		Observe:  func(context.Context, retry.Record) { s.seam("observe") },
+		Journal:  &retry.Journal{Save: func(context.Context, retry.State) error { s.seam("save"); return nil }},
+		Clock:    func() time.Time { s.seam("clock"); return clock.Now() },
+		Rand:     func() float64 { s.seam("rand"); return 0.5 },
+		Sleep: func(ctx context.Context, d time.Duration) error {
+			s.seam("sleep")
+			return clock.Sleep(ctx, d)
+		},
+	}
+	var left []int
+	around := retry.Policy{Name: "around", MaxAttempts: 8, Clock: clock.Now, Sleep: clock.Sleep, Observe: func(context.Context, retry.Record) {}}
+	finds := 0
+	_ = retry.Run(context.WithoutCancel(ctx), &around, func(outer context.Context) error {
+		inner, stop := context.WithCancel(outer)
+		defer stop()
+		context.AfterFunc(ctx, stop)
+		var done sync.WaitGroup
+		done.Go(func() {
+			defer func() { _ = recover() }()
+			send := s.send(failure)
+			run := merged{inner, ctx}
+			if submit {
+				_, _ = retry.Submit(run, &p, send, retry.Lookup[int]{Settle: time.Second, Resends: -1, Find: func(context.Context) (int, retry.Resolution, error) {
+					s.seam("find")
+					if finds++; finds == 5 {
+						return 0, retry.Applied, nil
+					}
+					return 0, retry.NotApplied, nil
+				}, Policy: &retry.Policy{Gate: nobody{}}})
+			} else {
+				_, _ = retry.Do(run, &p, send)
+			}
+		})
+		done.Wait()
+		// What is left of the allowance around: 7 less what was sent, all of it
+		// after a success.
+		probe := retry.Policy{MaxAttempts: -1, Clock: clock.Now, Sleep: clock.Sleep, Observe: func(_ context.Context, r retry.Record) { left = append(left, r.AttemptsLeft) }}
+		_ = retry.Run(outer, &probe, func(context.Context) error { return retry.Permanent(errOp) })
+		return nil
+	})
+	require.Len(t, left, 1)
+	if left[0] != 7 { // else it was a success
+		require.Equal(t, 7-s.retries, left[0], "%s in %s (call %d), submit %v, %v", how, s.struck, s.at, submit, failure)
+	}
+	// The journal is free: it refuses nobody for being in use.
+	p2 := retry.Policy{Journal: p.Journal, Clock: clock.Now, Sleep: clock.Sleep}
+	err := retry.Run(t.Context(), &p2, func(context.Context) error { return retry.Permanent(errOp) })
+	require.NotContains(t, err.Error(), "in use")
+	s.calls, s.at = 0, 0
+}
+
+// merged is inner, and done as soon as ctx is.
+type merged struct {
+	context.Context
+	ctx context.Context
+}
+
+func (m merged) Err() error {
+	if err := m.ctx.Err(); err != nil {
+		return err
+	}
+	return m.Context.Err()
+}
+
+// nobody is a gate that lets everyone pass.
+type nobody struct{}
+
+func (nobody) Enter(context.Context, retry.Entry) (func(retry.Outcome), error) { return nil, nil }

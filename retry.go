@@ -651,11 +651,11 @@ func (o *operation) pass(ctx context.Context, p *Policy) *Error {
 	}
 	came := o.elapsed
 	leave, err := p.Gate.Enter(ctx, e)
-	o.read(p.Clock, 0)
-	o.gated = o.elapsed - came
 	if err == nil {
 		o.leave = leave
 	}
+	o.read(p.Clock, 0)
+	o.gated = o.elapsed - came
 	if f := ended(ctx); f != nil || err == nil {
 		return f
 	}
