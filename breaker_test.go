@@ -495,3 +495,32 @@ func (m merged) Err() error {
 type nobody struct{}
 
 func (nobody) Enter(context.Context, retry.Entry) (func(retry.Outcome), error) { return nil, nil }
+
+// A goroutine that outlives its attempt does not hold the gate any more: what
+// it starts asks, as anyone does.
+func TestWhoOutlivesAnAttemptDoesNotHoldItsGate(t *testing.T) {
+	entered := 0
+	gate := new(gateFunc)
+	*gate = func(context.Context, retry.Entry) (func(retry.Outcome), error) {
+		entered++
+		return nil, nil
+	}
+	var kept context.Context
+	nothing := func(context.Context) error { return nil }
+	p := retry.Policy{Gate: gate, MaxAttempts: 2}
+	p.Sleep = func(context.Context, time.Duration) error {
+		require.Equal(t, 1, entered)
+		require.NoError(t, retry.Run(kept, &retry.Policy{Gate: gate}, nothing))
+		require.Equal(t, 2, entered, "while the operation waits")
+		return nil
+	}
+	require.Error(t, retry.Run(t.Context(), &p, func(ctx context.Context) error {
+		if retry.Attempt(ctx) == 1 {
+			kept = ctx
+		}
+		before := entered
+		require.NoError(t, retry.Run(ctx, &retry.Policy{Gate: gate}, nothing))
+		require.Equal(t, before, entered, "inside")
+		return retry.Transient(errOp)
+	}))
+}

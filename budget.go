@@ -405,6 +405,7 @@ type enclosure struct {
 	parent    context.Context // of the attempts: the caller's, or the deadline that they share
 	allowance allowance
 	watched   bool          // someone sees records
+	passed    atomic.Bool   // an attempt has passed the gate, and has not ended
 	gate      any           // that the attempts pass; nil: none
 	sends     atomic.Int64  // requests on the wire, as far as transports tell
 	owner     *timedAttempt // the enclosing attempt whose own timeout is the deadline of the caller's ctx; nil: nobody's
@@ -451,7 +452,7 @@ func (a *attempt) Value(key any) any {
 			return a.around
 		}
 	case interface{ heldBy(gate any) bool }: // a gate's
-		if a.around != nil && a.around.gate != nil && a.around.allowance.spent.Load() != closed && key.heldBy(a.around.gate) {
+		if a.around != nil && a.around.gate != nil && a.around.passed.Load() && key.heldBy(a.around.gate) {
 			return key
 		}
 	}

@@ -653,6 +653,7 @@ func (o *operation) pass(ctx context.Context, p *Policy) *Error {
 	leave, err := p.Gate.Enter(ctx, e)
 	if err == nil {
 		o.leave = leave
+		o.around.passed.Store(true)
 	}
 	o.read(p.Clock, 0)
 	o.gated = o.elapsed - came
@@ -679,6 +680,7 @@ func (o *operation) pass(ctx context.Context, p *Policy) *Error {
 
 // tell lets the gate know what came of the attempt that has passed it.
 func (o *operation) tell(out Outcome) {
+	o.around.passed.Store(false)
 	if leave := o.leave; leave != nil {
 		o.leave = nil
 		leave(out)
@@ -765,7 +767,7 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 
 	v, inner := o.judge(p, err)
 	o.sending = false
-	if o.leave != nil {
+	if p.Gate != nil {
 		o.tell(Outcome{true, err, o.told(p, v, inner)})
 	}
 	if o.ending != nil && !p.shares() {
@@ -1099,7 +1101,7 @@ func (o *operation) end(ctx context.Context, p *Policy) {
 		p.Journal.unclaim()
 	}
 	defer o.release(ctx, p)
-	if o.leave != nil { // a panic
+	if p.Gate != nil { // a panic, if it was not told
 		o.tell(Outcome{o.sending, errPanicked, Verdict{Class: ClassUnknown}})
 	}
 }
