@@ -19,7 +19,7 @@ import (
 // where an operation ends between attempts: that one has the number of the
 // attempt last begun (0 if none), no duration and the reason.
 //
-// Its texts (String, LogValue) are redacted as an [Error]'s are. Err is not:
+// Its text (LogValue) is redacted as an [Error]'s are. Err is not:
 // it is op's error as it was.
 type Record struct {
 	Operation string        // Policy.Name
