@@ -292,14 +292,17 @@ func (l *ledger) read(clock func() time.Time, least time.Duration) {
 
 // left returns the time to the deadline, at least 0, and the largest duration
 // where there is none.
-func (l *ledger) left() time.Duration {
+func (l *ledger) left() time.Duration { return l.leftAt(l.elapsed) }
+
+// leftAt is left when so much has elapsed.
+func (l *ledger) leftAt(elapsed time.Duration) time.Duration {
 	if !l.bounded {
 		return math.MaxInt64
 	}
-	if l.limit <= l.elapsed { // limit may be as low as MinInt64
+	if l.limit <= elapsed { // limit may be as low as MinInt64
 		return 0
 	}
-	return l.limit - l.elapsed
+	return l.limit - elapsed
 }
 
 // fits is the predicate of admission: after wait, the next attempt starts

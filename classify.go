@@ -316,26 +316,6 @@ func marking(err error, class Class, after time.Duration) error {
 	return &mark{err, class, after}
 }
 
-// classify is the loop's rule: a mark, else custom, else Classify.
-func classify(err error, custom Classifier) Verdict {
-	if custom == nil {
-		return Classify(err)
-	}
-	if f := survey(err); f.mark != nil {
-		return f.verdict()
-	}
-	return custom(err).clean()
-}
-
-// marked reports whether the verdict on err rests on a mark.
-func marked(err error) bool { return survey(err).mark != nil }
-
-// innerLoop returns the first error of an inner loop in err's tree.
-func innerLoop(err error) (loopError, bool) {
-	f := survey(err)
-	return f.inner, f.inner != nil
-}
-
 // definite reports whether v, the verdict on err, is the server's definite
 // answer: permanent by a mark or by a StatusError, and not something that an
 // inner loop or this side of the connection has said.
@@ -344,12 +324,10 @@ func definite(err error, v Verdict) bool {
 		return false
 	}
 	f := survey(err)
-	return f.inner == nil && (f.mark != nil || f.answered)
+	return f.definite()
 }
 
-// answered reports whether err's tree has a response's status, of which the
-// table has said what there is to say.
-func answered(err error) bool { return survey(err).answered }
+func (f *findings) definite() bool { return f.inner == nil && (f.mark != nil || f.answered) }
 
 // clean gives what a caller's Classifier returns the meaning that the docs of
 // Verdict, Class and Effect promise.

@@ -172,30 +172,7 @@ var defaults Policy
 //
 // A panic in op or in a function of p passes through. A nil ctx or op panics.
 func Do[T any](ctx context.Context, p *Policy, op func(context.Context) (T, error)) (T, error) {
-	if ctx == nil {
-		panic("retry: nil Context")
-	}
-	if op == nil {
-		panic("retry: nil op")
-	}
-	if p == nil {
-		p = &defaults
-	}
-	if !p.plain() || !alone(ctx) {
-		var none T
-		o := begin(ctx, p)
-		return loop(ctx, p, op, o, none, o.interrupted())
-	}
-	v, err := op(ctx)
-	if err == nil {
-		if p.Budget != nil {
-			p.Budget.Earn(ctx, 0)
-		}
-		return v, nil
-	}
-	o := begin(ctx, p)
-	o.attempts, o.late = 1, true
-	return loop(ctx, p, op, o, v, err)
+	return do(ctx, p, op, nil)
 }
 
 // Run is [Do] for an op without a value.
@@ -344,11 +321,39 @@ func alone(ctx context.Context) bool {
 	return enclosing(ctx) == nil
 }
 
-// loop is the one loop. Its first turn begins before an attempt, where err is
-// nil, or after one that has failed.
-func loop[T any](ctx context.Context, p *Policy, op func(context.Context) (T, error), o *operation, v T, err error) (T, error) {
+// do is the one loop. Its first turn begins before an attempt, where err is nil, or
+// after one that has failed. o is nil, or an operation that Submit has begun.
+//
+// Do is inlined, and sleep is called from here: the fewer frames lie between a
+// goroutine that sleeps and its start, the smaller its stack.
+func do[T any](ctx context.Context, p *Policy, op func(context.Context) (T, error), o *operation) (v T, err error) {
+	if ctx == nil {
+		panic("retry: nil Context")
+	}
+	if op == nil {
+		panic("retry: nil op")
+	}
+	if p == nil {
+		p = &defaults
+	}
+	switch {
+	case o != nil:
+		err = o.interrupted()
+	case p.plain() && alone(ctx):
+		if v, err = op(ctx); err == nil {
+			if p.Budget != nil {
+				p.Budget.Earn(ctx, 0)
+			}
+			return v, nil
+		}
+		o = begin(ctx, p)
+		o.attempts, o.late = 1, true
+	default:
+		o = begin(ctx, p)
+		err = o.interrupted()
+	}
 	defer o.end(ctx, p)
-	for err == nil || o.again(ctx, p, err) {
+	for err == nil || o.decide(ctx, p, err) && o.wake(ctx, p, o.sleep(ctx, p.Sleep)) {
 		attempt := o.enter(ctx, p)
 		if attempt == nil {
 			break
@@ -388,14 +393,13 @@ type operation struct {
 // touches it.
 type course struct {
 	ledger
-	max     int        // attempts allowed; <=0: unlimited
-	further []attempt  // contexts to come
-	spare   [4]attempt // for the first of them
+	max     int         // attempts allowed; <=0: unlimited
+	spare   [4]attempt  // contexts to come
+	further *[4]attempt // those in use: spare, or more of them; nil: none yet
+	used    int         // of further
 
 	began    time.Duration // elapsed when the attempt began
-	start    time.Time     // then, for records
 	timeout  time.Duration // what the attempt was given; 0: no limit
-	sent     int64         // requests before the attempt
 	previous time.Duration // own wait
 	wait     time.Duration // to sleep
 	cost     float64       // of the last retry that was sent
@@ -403,25 +407,46 @@ type course struct {
 	charged  bool          // and the budget has been charged for it
 	charge   float64       // so much
 	earned   bool          // the budget was told of the outcome
-	leave    func(Outcome) // tells the gate what came of the attempt; nil: nothing to tell
 	sending  bool          // the attempt is under way
-	gated    time.Duration // at the gate before it
+	leave    func(Outcome) // tells the gate what came of the attempt; nil: nothing to tell
 
 	inquiry *inquiry // of Submit; nil: Do
 	looked  bool     // success is what Find has said
-	refused *Error   // why it must not begin
 	resumed bool     // attempts and wait are those of an earlier process
 	cut     bool     // and its last attempt has an unknown outcome
 	claimed bool     // the journal is this operation's
 
-	unknown  bool // the outcome, and not cleared
-	unproven bool // some attempt did not prove that nothing was applied
+	unknown  bool   // the outcome, and not cleared
+	unproven bool   // some attempt did not prove that nothing was applied
+	refused  *Error // why it must not begin
+	failure  *Error // why it has ended
 	last     error
 	retryAt  time.Time
-	records  []Record // the last Keep; a ring once full
-	oldest   int      // of the ring
-	failure  *Error
+	turn     turn
+	watch    *watch // nil: nobody sees records
 	timer    *time.Timer
+}
+
+// turn is one turn of the loop: what came of an attempt, and what was drawn
+// for the wait after it.
+type turn struct {
+	Verdict
+	window, own, spread, wait time.Duration
+	draw                      float64
+	elapsed                   time.Duration // when the attempt ended
+	between                   bool          // there was no attempt: the operation ends before the next
+	found                     bool          // and by what a look-up has found
+	definite                  bool          // it was the server's definite answer
+}
+
+// watch is what only those need who see records.
+type watch struct {
+	start   time.Time     // of the attempt
+	gated   time.Duration // at the gate before it
+	sent    int64         // requests before it
+	left    int           // attempts after it
+	records []Record      // the last Keep; a ring once full
+	oldest  int           // of the ring
 }
 
 // inquiry is what Submit adds to the loop: a way to find out what became of
@@ -523,13 +548,16 @@ func (o *operation) nest(outer *attempt, at time.Time) {
 // newCourse starts the clock where begin has read it.
 func (o *operation) newCourse(p *Policy) *course {
 	c := new(course)
-	c.ledger = p.ledger(o.bounded, o.limit)
+	c.bounded, c.limit, c.least = o.bounded, o.limit, p.least(o.bounded, o.limit)
 	c.max = p.attempts()
 	c.tick = o.tick
 	if p.Clock != nil {
 		c.now = p.Clock()
 	}
 	c.timeout, _ = o.budgeted(p, o.limit)
+	if p.watched() {
+		c.watch = new(watch)
+	}
 	return c
 }
 
@@ -548,14 +576,18 @@ func (p *Policy) attempts() int {
 // ledger resolves the limits of time for an operation with limit to its
 // deadline.
 func (p *Policy) ledger(bounded bool, limit time.Duration) ledger {
-	l := ledger{bounded: bounded, limit: limit, least: max(0, p.MinTimeout)}
-	if p.MinTimeout == 0 {
-		l.least = max(0, p.AttemptTimeout)
-		if bounded {
-			l.least = min(l.least, max(0, limit/2))
-		}
+	return ledger{bounded: bounded, limit: limit, least: p.least(bounded, limit)}
+}
+
+// least resolves MinTimeout.
+func (p *Policy) least(bounded bool, limit time.Duration) time.Duration {
+	switch {
+	case p.MinTimeout != 0:
+		return max(0, p.MinTimeout)
+	case bounded:
+		return min(max(0, p.AttemptTimeout), max(0, limit/2))
 	}
-	return l
+	return max(0, p.AttemptTimeout)
 }
 
 // budgeted returns what an attempt is given of the time left, and whether
@@ -605,9 +637,9 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 			o.cost = o.charge
 		}
 		o.reserved, o.charged, o.sending = false, false, true
-		o.began, o.timeout, o.sent = o.elapsed, timeout, o.around.sends.Load()
-		if p.watched() {
-			o.start = o.clock(p)
+		o.began, o.timeout = o.elapsed, timeout
+		if o.watch != nil {
+			o.watch.start, o.watch.sent = o.clock(p), o.around.sends.Load()
 		}
 	}
 	return o.attach(ctx, p, timeout, own)
@@ -656,7 +688,9 @@ func (o *operation) pass(ctx context.Context, p *Policy) *Error {
 		o.around.passed.Store(true)
 	}
 	o.read(p.Clock, 0)
-	o.gated = o.elapsed - came
+	if o.watch != nil {
+		o.watch.gated = o.elapsed - came
+	}
 	if f := ended(ctx); f != nil || err == nil {
 		return f
 	}
@@ -729,29 +763,15 @@ func (p *Policy) shares() bool { return p.AttemptTimeout <= 0 && p.Clock == nil 
 // another returns the context of a further attempt. They are made a few at a
 // time, and none is used twice: an op may hold on to one.
 func (o *operation) another() *attempt {
-	if len(o.further) == 0 {
-		if o.further == nil {
-			o.further = o.spare[:]
-		} else {
-			o.further = make([]attempt, len(o.spare))
-		}
+	switch {
+	case o.further == nil:
+		o.further = &o.spare
+	case o.used == len(o.further):
+		o.further, o.used = new([4]attempt), 0
 	}
-	a := &o.further[0]
-	o.further = o.further[1:]
+	a := &o.further[o.used]
+	o.used++
 	return a
-}
-
-// again decides what follows the failure of an attempt and, where that is a
-// retry, waits for it.
-func (o *operation) again(ctx context.Context, p *Policy, err error) bool {
-	if !o.decide(ctx, p, err) {
-		return false
-	}
-	if f := o.pause(ctx, p); f != nil {
-		o.stop(ctx, p, f)
-		return false
-	}
-	return true
 }
 
 // decide settles whether a retry follows, and after which wait.
@@ -761,9 +781,8 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	}
 	o.read(p.Clock, 0)
 	o.last = err
-	r := o.record(p)
-	r.Err = err
-	o.fill(&r)
+	o.begun(false)
+	t := &o.turn
 
 	v, inner := o.judge(p, err)
 	o.sending = false
@@ -776,42 +795,45 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 	if o.looking && v.Class == ClassSuspended {
 		v.Class = ClassThrottled // a ban while looking up concludes nothing
 	}
-	r.Class, r.Effect, r.Hint = v.Class, v.Effect, v.After
+	o.turn.Verdict = v
 	o.retryAt = time.Time{}
-	if r.Hint > 0 {
-		o.retryAt = later(o.clock(p), r.Hint)
+	if v.After > 0 {
+		o.retryAt = later(o.clock(p), v.After)
 	}
 
-	f := o.refuse(ctx, p, &r, inner)
-	if p.Budget != nil && o.attempts > 1 && definite(err, v) {
+	f := o.refuse(ctx, p, inner)
+	if p.Budget != nil && o.attempts > 1 && t.definite {
 		p.Budget.Earn(ctx, o.cost)
 		o.earned = true
 	}
 	if f != nil {
-		return o.fail(ctx, p, &r, f)
+		return o.fail(ctx, p, f)
 	}
 	if o.success {
-		o.conclude(ctx, p, &r)
+		o.conclude(ctx, p)
 		return false
 	}
-	r.Decision = Retrying
-	o.wait, o.previous = r.Wait, r.OwnWait
-	o.observe(ctx, p, &r)
+	o.wait, o.previous = t.wait, t.own
+	o.observe(ctx, p, Retrying, nil)
 	return true
 }
 
 // judge classifies err. Where it is an inner loop's, and no mark or rule of
 // the caller's says otherwise, that error is returned too.
 func (o *operation) judge(p *Policy, err error) (v Verdict, inner *Error) {
-	v = classify(err, p.Classify)
-	if v.Class == ClassUnclassified && o.expired() && !answered(err) {
+	f := survey(err)
+	if p.Classify == nil || f.mark != nil {
+		v = f.verdict()
+	} else {
+		v = p.Classify(err).clean()
+	}
+	switch {
+	case v.Class == ClassUnclassified && !f.answered && o.expired():
 		v.Class = ClassUnknown
+	case v.Class == ClassPermanent && f.mark == nil && f.inner != nil:
+		inner, _ = f.inner.(*Error)
 	}
-	if v.Class == ClassPermanent && !marked(err) {
-		if e, ok := innerLoop(err); ok {
-			inner, _ = e.(*Error)
-		}
-	}
+	o.turn.definite = v.Class == ClassPermanent && f.definite()
 	if inner != nil && inner.owner != nil && &inner.owner.deadline == o.ending {
 		// This attempt's own timeout ended the loop inside it; what the
 		// server asked that one for still holds.
@@ -851,28 +873,28 @@ func (o *operation) expired() bool {
 	return o.timeout > 0 && (o.elapsed-o.began >= o.timeout || o.ending != nil && o.ending.Err() == context.DeadlineExceeded)
 }
 
-// refuse returns why no retry follows the attempt of r, or nil. It fills in
-// what it draws. Its order is that of the reasons: what is cheapest to say and
+// refuse returns why no retry follows the attempt, or nil. It fills in what it
+// draws. Its order is that of the reasons: what is cheapest to say and
 // truest comes first, and what spends comes last.
-func (o *operation) refuse(ctx context.Context, p *Policy, r *Record, inner *Error) *Error {
-	f := ended(ctx)
+func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error {
+	t, f := &o.turn, ended(ctx)
 	if inner != nil && !inner.RetryAt.IsZero() {
 		o.retryAt = inner.RetryAt
 	}
-	proven := r.Class.provesUnapplied() && (inner == nil || !inner.unproven)
+	proven := t.Class.provesUnapplied() && (inner == nil || !inner.unproven)
 	o.unproven = o.unproven || !proven
 	switch {
 	case o.inquiry != nil:
 		o.unknown = o.unknown || !proven
 	case inner != nil:
 		o.unknown = o.unknown || inner.unknown
-	case r.Effect != ReadOnly:
-		o.unknown = o.unknown || r.Class == ClassUnknown || r.Class == ClassUnclassified && f != nil
+	case t.Effect != ReadOnly:
+		o.unknown = o.unknown || t.Class == ClassUnknown || t.Class == ClassUnclassified && f != nil
 	}
 	if f != nil {
 		return f
 	}
-	class := r.Class
+	class := t.Class
 	if o.inquiry != nil && (o.unknown || o.inquiry.ever && class == ClassPermanent) {
 		if f := o.inquire(ctx, p, true); f != nil || o.success {
 			return f
@@ -894,9 +916,9 @@ func (o *operation) refuse(ctx context.Context, p *Policy, r *Record, inner *Err
 	case ClassPermanent:
 		return &Error{Reason: ErrPermanent}
 	case ClassSuspended:
-		return &Error{Reason: ErrSuspended, hint: r.Hint}
+		return &Error{Reason: ErrSuspended, hint: t.After}
 	case ClassUnknown:
-		if r.Effect != Idempotent && r.Effect != ReadOnly {
+		if t.Effect != Idempotent && t.Effect != ReadOnly {
 			return &Error{Reason: ErrUnknownOutcome}
 		}
 	default:
@@ -909,34 +931,34 @@ func (o *operation) refuse(ctx context.Context, p *Policy, r *Record, inner *Err
 		return &Error{Reason: ErrAttempts, shared: true, spender: by.name}
 	}
 	o.reserved = true
-	if most := orDefault(p.MaxHint, 60*time.Second); most >= 0 && r.Hint > most {
-		return &Error{Reason: ErrHint, hint: r.Hint, maxHint: most}
+	if most := orDefault(p.MaxHint, 60*time.Second); most >= 0 && t.After > most {
+		return &Error{Reason: ErrHint, hint: t.After, maxHint: most}
 	}
-	o.draw(p, r)
-	if !o.fits(r.Wait) {
-		f := o.missed(r.Wait)
-		if r.Hint > r.OwnWait {
-			f.hint = r.Hint
+	o.draw(p)
+	if !o.fits(t.wait) {
+		f := o.missed(t.wait)
+		if t.After > t.own {
+			f.hint = t.After
 		}
 		return f
 	}
 	if p.Budget != nil {
-		cost, err := p.Budget.Spend(ctx, Verdict{class, r.Hint, r.Effect}, weightOr1(p.Weight))
+		cost, err := p.Budget.Spend(ctx, Verdict{class, t.After, t.Effect}, weightOr1(p.Weight))
 		if err != nil {
 			return &Error{Reason: ErrBudget, also: err}
 		}
 		o.charge, o.charged = cost, true
 	}
 	if p.Journal != nil {
-		return o.saveWait(ctx, p, r)
+		return o.saveWait(ctx, p)
 	}
 	return nil
 }
 
-// draw fills in the own wait, the spread and the wait of r.
-func (o *operation) draw(p *Policy, r *Record) {
-	b := &p.Backoff
-	if r.Class == ClassThrottled && !isZero(&p.Throttle) {
+// draw fills in the own wait, the spread and the wait of the turn.
+func (o *operation) draw(p *Policy) {
+	t, b := &o.turn, &p.Backoff
+	if t.Class == ClassThrottled && !isZero(&p.Throttle) {
 		b = &p.Throttle
 	}
 	draw := p.Rand
@@ -944,23 +966,39 @@ func (o *operation) draw(p *Policy, r *Record) {
 		draw = rand.Float64
 	}
 	n := o.attempts - 1
-	r.Draw = unit(draw())
-	r.Window = b.Window(n)
-	r.OwnWait = b.Wait(Step{Retry: n, Previous: o.previous, Elapsed: o.elapsed, Draw: r.Draw})
-	r.Wait = r.OwnWait
-	if r.Hint > 0 {
+	t.draw = unit(draw())
+	t.window = b.Window(n)
+	t.own = b.Wait(Step{Retry: n, Previous: o.previous, Elapsed: o.elapsed, Draw: t.draw})
+	t.wait = t.own
+	if t.After > 0 {
 		if p.Spread >= 0 {
-			width := orDefault(p.Spread, max(time.Second, r.Hint/10))
-			width = max(0, min(width, o.room()-r.Hint))
-			r.Spread = FullJitter(Step{Window: width, Draw: draw()})
+			width := orDefault(p.Spread, max(time.Second, t.After/10))
+			width = max(0, min(width, o.room()-t.After))
+			t.spread = FullJitter(Step{Window: width, Draw: draw()})
 		}
-		r.Wait = max(r.OwnWait, saturatingAdd(r.Hint, r.Spread))
+		t.wait = max(t.own, saturatingAdd(t.After, t.spread))
 	}
 }
 
 // pause sleeps the wait.
 func (o *operation) pause(ctx context.Context, p *Policy) *Error {
-	if err := o.sleep(ctx, p.Sleep); err != nil {
+	return o.woken(ctx, p, o.sleep(ctx, p.Sleep))
+}
+
+// wake goes on after the wait, which err has cut short unless it is nil. The
+// loop itself calls sleep and then this, so that few frames lie between a
+// goroutine that sleeps and its start: it fits the smallest stack.
+func (o *operation) wake(ctx context.Context, p *Policy, err error) bool {
+	if f := o.woken(ctx, p, err); f != nil {
+		o.stop(ctx, p, f)
+		return false
+	}
+	return true
+}
+
+// woken reads the clock after a wait.
+func (o *operation) woken(ctx context.Context, p *Policy, err error) *Error {
+	if err != nil {
 		o.read(p.Clock, 0)
 		return cmp.Or(ended(ctx), &Error{Reason: ErrCanceled, also: err})
 	}
@@ -1009,10 +1047,10 @@ func (o *operation) succeed(ctx context.Context, p *Policy) {
 	o.unknown, o.sending = false, false
 	o.tell(Outcome{Sent: true})
 	o.read(p.Clock, 0)
-	r := o.record(p)
-	o.fill(&r)
-	r.Effect = p.Effect.known()
-	o.conclude(ctx, p, &r)
+	o.last = nil
+	o.begun(false)
+	o.turn.Effect = p.Effect.known()
+	o.conclude(ctx, p)
 }
 
 // found settles an operation of which Find, before a further send, has said
@@ -1020,22 +1058,20 @@ func (o *operation) succeed(ctx context.Context, p *Policy) {
 func (o *operation) found(ctx context.Context, p *Policy) {
 	o.tell(Outcome{})
 	o.release(ctx, p)
-	r := o.record(p)
-	r.Start, r.Effect, r.Gated = o.clock(p), Mutation, o.gated
-	r.found = true
-	o.conclude(ctx, p, &r)
+	o.begun(true)
+	o.turn.Effect, o.turn.found = Mutation, true
+	o.conclude(ctx, p)
 }
 
 // conclude ends the operation with success.
-func (o *operation) conclude(ctx context.Context, p *Policy, r *Record) {
+func (o *operation) conclude(ctx context.Context, p *Policy) {
 	if p.Budget != nil && !o.earned {
 		p.Budget.Earn(ctx, o.cost)
 	}
 	if p.Journal != nil {
 		o.saveEnd(ctx, p, true)
 	}
-	r.Decision = Succeeded
-	o.observe(ctx, p, r)
+	o.observe(ctx, p, Succeeded, nil)
 }
 
 // stop ends the operation between attempts.
@@ -1045,14 +1081,14 @@ func (o *operation) stop(ctx context.Context, p *Policy, f *Error) context.Conte
 	}
 	o.tell(Outcome{})
 	o.release(ctx, p)
-	r := o.record(p)
-	r.Start, r.Effect, r.Gated = o.clock(p), p.Effect.known(), o.gated
-	o.fail(ctx, p, &r, f)
+	o.begun(true)
+	o.turn.Effect = p.Effect.known()
+	o.fail(ctx, p, f)
 	return nil
 }
 
 // fail ends the operation with f, whose reason and detail are set.
-func (o *operation) fail(ctx context.Context, p *Policy, r *Record, f *Error) bool {
+func (o *operation) fail(ctx context.Context, p *Policy, f *Error) bool {
 	o.release(ctx, p)
 	if b, ok := p.Budget.(interface{ failed() }); ok && o.attempts > 0 && !o.earned {
 		b.failed()
@@ -1060,14 +1096,15 @@ func (o *operation) fail(ctx context.Context, p *Policy, r *Record, f *Error) bo
 	if p.Journal != nil && f.Reason != ErrJournal {
 		o.saveEnd(ctx, p, f.Reason != ErrCanceled && !o.unknown)
 	}
-	r.Decision, r.Reason = GaveUp, f.Reason
-	o.observe(ctx, p, r)
+	o.observe(ctx, p, GaveUp, f.Reason)
 
 	f.Operation, f.Attempts, f.Elapsed, f.late = p.Name, o.attempts, o.elapsed, o.late
 	f.RetryAt, f.Last, f.unknown = o.retryAt, o.last, o.unknown
 	f.unproven = o.unknown || o.unproven && o.inquiry == nil
-	f.class = r.Class
-	f.Records = append(o.records[o.oldest:], o.records[:o.oldest]...)
+	f.class = o.turn.Class
+	if w := o.watch; w != nil {
+		f.Records = append(w.records[w.oldest:], w.records[:w.oldest]...)
+	}
 	if f.Reason == ErrDeadline && !f.inner && (o.ctxLimit || f.cause != nil) {
 		f.owner = o.around.owner
 	}
@@ -1151,47 +1188,69 @@ func (o *operation) attemptsLeft() int {
 	return max(0, o.max-o.attempts)
 }
 
-// record begins a record of the attempt last begun.
-func (o *operation) record(p *Policy) Record {
-	r := Record{Operation: p.Name, Attempt: o.attempts, Elapsed: o.elapsed, TimeLeft: -1, AttemptsLeft: o.attemptsLeft()}
-	if o.bounded {
-		r.TimeLeft = o.left()
-	}
-	shared := o.around.allowance.left()
-	if o.attempts == 0 && shared < math.MaxInt64 {
-		shared++ // attempt 1 is no retry
-	}
-	if r.AttemptsLeft < 0 || int64(r.AttemptsLeft) > shared {
-		r.AttemptsLeft = -1
-		if shared < math.MaxInt {
-			r.AttemptsLeft = int(shared)
-		}
-	}
-	return r
-}
-
 // errPanicked is what a gate is told of an attempt that has not returned.
 var errPanicked = errors.New("retry: the attempt has panicked")
 
-// fill adds what is known of an attempt that has ended.
-func (o *operation) fill(r *Record) {
-	r.Gated = o.gated
-	r.Start, r.Duration, r.Timeout = o.start, o.elapsed-o.began, o.timeout
-	r.Sends = int(o.around.sends.Load() - o.sent)
+// begun begins a turn: after an attempt, or between two.
+func (o *operation) begun(between bool) {
+	o.turn = turn{elapsed: o.elapsed, between: between}
+	if o.watch != nil {
+		o.watch.left = o.allowed()
+	}
 }
 
-// observe shows r to whoever watches.
-func (o *operation) observe(ctx context.Context, p *Policy, r *Record) {
+// allowed returns how many attempts are left, with the allowances of the
+// operations around; -1 for an unlimited number.
+func (o *operation) allowed() int {
+	own, shared := o.attemptsLeft(), o.around.allowance.left()
+	if o.attempts == 0 && shared < math.MaxInt64 {
+		shared++ // attempt 1 is no retry
+	}
+	switch {
+	case own >= 0 && int64(own) <= shared:
+		return own
+	case shared < math.MaxInt:
+		return int(shared)
+	}
+	return -1
+}
+
+// observe shows a record of the turn to whoever watches.
+func (o *operation) observe(ctx context.Context, p *Policy, d Decision, reason error) {
+	if o.watch != nil {
+		o.show(ctx, p, d, reason)
+	}
+}
+
+// show is apart from observe for its frame, which holds a Record.
+func (o *operation) show(ctx context.Context, p *Policy, d Decision, reason error) {
+	w, t := o.watch, &o.turn
+	r := Record{
+		Operation: p.Name, Attempt: o.attempts, Gated: w.gated,
+		Class: t.Class, Effect: t.Effect, Hint: t.After,
+		Window: t.window, Draw: t.draw, OwnWait: t.own, Spread: t.spread, Wait: t.wait,
+		Elapsed: t.elapsed, TimeLeft: -1, AttemptsLeft: w.left,
+		Decision: d, Reason: reason, found: t.found,
+	}
+	if o.bounded {
+		r.TimeLeft = o.leftAt(t.elapsed)
+	}
+	if t.between {
+		r.Start = o.clock(p)
+	} else {
+		r.Err, r.Start, r.Duration, r.Timeout = o.last, w.start, t.elapsed-o.began, o.timeout
+		r.Sends = int(o.around.sends.Load() - w.sent)
+	}
 	if p.Keep > 0 {
-		if len(o.records) < p.Keep {
-			o.records = append(o.records, *r)
+		if len(w.records) < p.Keep {
+			w.records = append(w.records, r)
 		} else {
-			o.records[o.oldest] = *r
-			o.oldest = (o.oldest + 1) % p.Keep
+			w.records[w.oldest] = r
+			w.oldest = (w.oldest + 1) % p.Keep
 		}
 	}
 	if p.Observe != nil {
-		p.Observe(ctx, *r)
+		p.Observe(ctx, r)
 	}
 }
 
@@ -1321,10 +1380,10 @@ func (o *operation) saveSend(ctx context.Context, p *Policy) *Error {
 	return f
 }
 
-// saveWait saves the wait that r has settled.
-func (o *operation) saveWait(ctx context.Context, p *Policy, r *Record) *Error {
-	s := o.state(p)
-	s.NotBefore, s.Wait, s.Previous = later(o.clock(p), r.Wait).Round(0), r.Wait, r.OwnWait
+// saveWait saves the wait that the turn has settled.
+func (o *operation) saveWait(ctx context.Context, p *Policy) *Error {
+	s, t := o.state(p), &o.turn
+	s.NotBefore, s.Wait, s.Previous = later(o.clock(p), t.wait).Round(0), t.wait, t.own
 	if err := p.Journal.save(ctx, s); err != nil {
 		return &Error{Reason: ErrJournal, also: err}
 	}

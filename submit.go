@@ -103,8 +103,7 @@ func Submit[T any](ctx context.Context, p *Policy, send func(context.Context) (T
 		o.course = o.newCourse(p)
 	}
 	o.inquiry = o.newInquiry(p, find, lookup.Settle, lookup.Resends, lookup.Policy)
-	var none T
-	v, err := loop(ctx, p, send, o, none, o.interrupted())
+	v, err := do(ctx, p, send, o)
 	if err == nil && o.looked {
 		return found, nil
 	}
@@ -176,7 +175,7 @@ func look(ctx context.Context, p *Policy, find func(context.Context) (Resolution
 	}
 	o := begin(ctx, p)
 	o.looking = true
-	r, err := loop(ctx, p, ask, o, Unresolved, nil)
+	r, err := do(ctx, p, ask, o)
 	if err != nil {
 		return Unresolved, err
 	}
