@@ -253,6 +253,15 @@ func (j *Journal) claim() error {
 	return err
 }
 
+// unclaim lets the next have j. An operation that has saved nothing leaves no
+// trace.
+func (j *Journal) unclaim() {
+	if j.State.Version == 0 {
+		j.State = State{}
+	}
+	j.busy.Store(false)
+}
+
 // ledger is the time of one operation: what has passed and what is left. Only
 // the goroutine of its loop touches it.
 type ledger struct {
@@ -387,8 +396,9 @@ type enclosure struct {
 // shared is what an operation's attempts have in common where it is watched or
 // passes a gate.
 type shared struct {
-	watched bool // someone sees records
-	gate    any  // that the attempts pass; nil: none
+	watched bool        // someone sees records
+	gate    any         // that the attempts pass; nil: none
+	passed  atomic.Bool // an attempt has passed it, and has not ended
 }
 
 // Sent counts a request on the wire, here and in the operations around.
@@ -432,8 +442,8 @@ func (a *attempt) Value(key any) any {
 			return a.around
 		}
 	case interface{ heldBy(gate any) bool }: // a gate's
-		if e := a.around; e != nil && e.shared != nil && e.shared.gate != nil && e.allowance.spent.Load() != closed && key.heldBy(e.shared.gate) {
-			return a
+		if a.around != nil && a.around.shared != nil && a.around.shared.passed.Load() && key.heldBy(a.around.shared.gate) {
+			return key
 		}
 	}
 	return a.base().Value(key)

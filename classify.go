@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -305,7 +306,7 @@ type mark struct {
 	after time.Duration
 }
 
-func (m *mark) Error() string { return m.err.Error() }
+func (m *mark) Error() string { return textOf(m.err) }
 func (m *mark) Unwrap() error { return m.err }
 
 func marking(err error, class Class, after time.Duration) error {
@@ -614,6 +615,15 @@ func riskier(a, b Effect) Effect {
 func isNilPointer(err error) bool {
 	v := reflect.ValueOf(err)
 	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// textOf returns err's text. That of a nil pointer whose method panics is what
+// fmt makes of it: <nil>.
+func textOf(err error) string {
+	if isNilPointer(err) {
+		return fmt.Sprint(err)
+	}
+	return err.Error()
 }
 
 // isToken reports whether s has only the characters of a token (RFC 9110

@@ -1,12 +1,14 @@
 package retry
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,7 +91,8 @@ type PacedGate struct {
 	accepted float64       // of the calls that left in this cycle
 	barren   int           // cycles in a row without one
 	last     cycle
-	inFlight float64
+	calls    int     // in flight
+	inFlight float64 // their weight
 	room     float64 // for calls in flight, until paced
 }
 
@@ -144,7 +147,7 @@ func (g *PacedGate) Enter(ctx context.Context, e Entry) (func(Outcome), error) {
 		case <-w.timer.C:
 			g.ring(w)
 		case <-ctx.Done():
-			g.forget(w, ctx.Err())
+			g.forget(w, cmp.Or(ctx.Err(), context.Canceled)) // one made by hand may be done and not say why
 		}
 	}
 }
@@ -209,6 +212,7 @@ func (g *PacedGate) forget(w *waiter, err error) {
 	defer g.mu.Unlock()
 	if w.place == nil { // it has just left
 		if w.pass != nil {
+			g.end(w.pass)
 			g.takeBack(w.pass)
 		}
 		w.pass, w.refusal = nil, err
@@ -259,6 +263,7 @@ func (g *PacedGate) opens(w *waiter) time.Duration {
 
 // depart lets w leave now.
 func (g *PacedGate) depart(w *waiter, now time.Duration) *pass {
+	g.calls++
 	g.inFlight += w.Weight
 	if g.paced {
 		dt := min(between(g.grown, now), time.Second).Seconds()
@@ -300,23 +305,30 @@ func (g *PacedGate) settle(p *pass, o Outcome) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now, hint := deadline.Now(), max(0, o.Verdict.After)
+	defer g.advance(now) // Rand may panic
+	g.end(p)
 	switch {
 	case !o.Sent:
 		g.takeBack(p)
-		g.advance(now)
-		return
 	case o.Err == nil || definite(o.Err, o.Verdict):
 		g.accept(p)
 	case o.Verdict.Class == ClassThrottled, o.Verdict.Class == ClassSuspended:
 		g.slow(p, o.Verdict.Class == ClassThrottled, hint, now)
 	}
+}
+
+// end takes p out of what is in flight. Weights are floats, whose sum need not
+// come back to 0 by itself.
+func (g *PacedGate) end(p *pass) {
+	g.calls--
 	g.inFlight -= p.weight
-	g.advance(now)
+	if g.calls == 0 {
+		g.inFlight = 0
+	}
 }
 
 // takeBack undoes the departure of a call that was not made.
 func (g *PacedGate) takeBack(p *pass) {
-	g.inFlight -= p.weight
 	if g.paced && p.left >= g.epoch {
 		g.next = max(p.left, g.next-g.apart(p.weight))
 	}
@@ -444,10 +456,10 @@ func (all *gates) Enter(ctx context.Context, e Entry) (func(Outcome), error) {
 	began := deadline.Now()
 	leaves := make([]func(Outcome), len(*all))
 	tell := func(o Outcome) {
-		for i, leave := range leaves {
+		for i, leave := range slices.Backward(leaves) {
 			if leave != nil {
 				leaves[i] = nil
-				leave(o)
+				defer leave(o) // in order, and though one of them panics
 			}
 		}
 	}
@@ -494,7 +506,8 @@ func (all *gates) Enter(ctx context.Context, e Entry) (func(Outcome), error) {
 
 // holds reports whether ctx belongs to an attempt that holds g.
 func holds(ctx context.Context, g Gate) bool {
-	return ctx.Value(&gateKey{g}) != nil
+	k := &gateKey{g}
+	return ctx.Value(k) == any(k) // some ctx may answer to any key
 }
 
 // gateKey asks a context for an attempt that holds a gate.

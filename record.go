@@ -19,7 +19,7 @@ import (
 // where an operation ends between attempts: that one has the number of the
 // attempt last begun (0 if none), no duration and the reason.
 //
-// Its texts (String, LogValue) are redacted as an [Error]'s are. Err is not:
+// Its text (LogValue) is redacted as an [Error]'s are. Err is not:
 // it is op's error as it was.
 type Record struct {
 	Operation string        // Policy.Name
@@ -520,6 +520,9 @@ func legible(d time.Duration) time.Duration {
 // fmt.Errorf's says nothing.
 func typeOf(err error) string {
 	for range maxErrors {
+		if isNilPointer(err) {
+			break
+		}
 		if inner := errors.Unwrap(err); inner != nil {
 			err = inner
 		}
@@ -533,7 +536,7 @@ func redacted(err error) string {
 	if err == nil {
 		return "no reason" // an Error that no loop has made
 	}
-	text := err.Error()
+	text := textOf(err)
 	urls := urlsIn(err, nil, new(int))
 	if len(urls) == 0 {
 		return text

@@ -413,7 +413,8 @@ type course struct {
 	own      time.Duration // wait drawn after it
 	wait     time.Duration // to sleep
 	previous time.Duration // own wait
-	cost     float64       // of the last retry
+	charge   float64       // of the retry reserved
+	cost     float64       // of the last retry that was sent
 	retryAt  time.Time
 	failure  *Error
 	timer    *time.Timer
@@ -495,7 +496,10 @@ func (o *operation) inquire(ctx context.Context, p *Policy, afresh bool) *Error 
 		o.success, o.looked = true, true
 		return nil
 	case notApplied:
-		return nil
+		if afresh { // what follows a send is not decided yet
+			return nil
+		}
+		return ended(ctx)
 	case rejected:
 		return &Error{Reason: ErrPermanent, also: err}
 	}
@@ -562,7 +566,8 @@ func (o *operation) embark(p *Policy) {
 
 // equip gives o extras of its own.
 func (o *operation) equip(p *Policy) {
-	x := &extras{shared: shared{p.watched(), p.Gate}}
+	x := new(extras)
+	x.watched, x.gate = p.watched(), p.Gate
 	if p.Clock != nil {
 		x.now = p.Clock()
 	}
@@ -641,6 +646,9 @@ func (o *operation) enter(ctx context.Context, p *Policy) context.Context {
 	o.attempts++
 	timeout, own := o.budgeted(p, left)
 	if o.course != nil {
+		if o.charged {
+			o.cost = o.charge
+		}
 		o.reserved, o.charged, o.sending = false, false, true
 		o.began, o.timeout = o.elapsed, timeout
 		if o.watched {
@@ -688,16 +696,19 @@ func (o *operation) pass(ctx context.Context, p *Policy) *Error {
 	}
 	came := o.elapsed
 	leave, err := p.Gate.Enter(ctx, e)
-	o.read(p, 0)
-	o.turn.gated = o.elapsed - came
 	if err == nil {
 		o.leave = leave
-		return nil
+		o.passed.Store(true)
 	}
-	if f := ended(ctx); f != nil {
+	o.read(p, 0)
+	o.turn.gated = o.elapsed - came
+	if f := ended(ctx); f != nil || err == nil {
 		return f
 	}
 	f := &Error{Reason: ErrCanceled, also: err, gate: true}
+	if isNilPointer(err) {
+		return f
+	}
 	if h, ok := errors.AsType[*HeldError](err); ok {
 		f.Reason, f.hint = ErrDeadline, h.For
 		if h.For > e.MaxHint {
@@ -714,6 +725,9 @@ func (o *operation) pass(ctx context.Context, p *Policy) *Error {
 
 // tell lets the gate know what came of the attempt that has passed it.
 func (o *operation) tell(out Outcome) {
+	if o.gate != nil {
+		o.passed.Store(false)
+	}
 	if leave := o.leave; leave != nil {
 		o.leave = nil
 		leave(out)
@@ -781,7 +795,7 @@ func (o *operation) decide(ctx context.Context, p *Policy, err error) bool {
 
 	v, inner := o.judge(p, err)
 	o.sending = false
-	if o.leave != nil {
+	if p.Gate != nil {
 		o.tell(Outcome{true, err, o.told(p, v, inner)})
 	}
 	if o.ending != nil && !p.shares() {
@@ -865,7 +879,7 @@ func (o *operation) told(p *Policy, v Verdict, inner *Error) Verdict {
 // expired reports whether the attempt's own deadline has passed, on the
 // operation's clock or the real one.
 func (o *operation) expired() bool {
-	return o.timeout > 0 && (o.elapsed-o.began >= o.timeout || o.ending.Err() == context.DeadlineExceeded)
+	return o.timeout > 0 && (o.elapsed-o.began >= o.timeout || o.ending != nil && o.ending.Err() == context.DeadlineExceeded)
 }
 
 // refuse returns why no retry follows the attempt, or nil. It fills in what it
@@ -942,7 +956,7 @@ func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error 
 		if err != nil {
 			return &Error{Reason: ErrBudget, also: err}
 		}
-		o.cost, o.charged = cost, true
+		o.charge, o.charged = cost, true
 	}
 	if p.Journal != nil {
 		return o.saveWait(ctx, p)
@@ -1116,7 +1130,7 @@ func (o *operation) release(ctx context.Context, p *Policy) {
 	o.around.allowance.give(1, nil)
 	if o.charged {
 		o.charged = false
-		p.Budget.Return(ctx, o.cost)
+		p.Budget.Return(ctx, o.charge)
 	}
 }
 
@@ -1130,10 +1144,10 @@ func (o *operation) end(ctx context.Context, p *Policy) {
 		return
 	}
 	if o.claimed {
-		p.Journal.busy.Store(false)
+		p.Journal.unclaim()
 	}
 	defer o.release(ctx, p)
-	if o.leave != nil { // a panic
+	if p.Gate != nil { // a panic, if it was not told
 		o.tell(Outcome{o.sending, errPanicked, Verdict{Class: ClassUnknown}})
 	}
 }

@@ -103,7 +103,7 @@ func Submit[T any](ctx context.Context, p *Policy, send func(context.Context) (T
 		o.embark(p)
 		o.equip(p)
 	}
-	o.inquiry = newInquiry(p, find, lookup.Settle, lookup.Resends, lookup.Policy)
+	o.inquiry = o.newInquiry(p, find, lookup.Settle, lookup.Resends, lookup.Policy)
 	v, err := do(ctx, p, send, o)
 	if err == nil && o.looked {
 		return found, nil
@@ -112,9 +112,9 @@ func Submit[T any](ctx context.Context, p *Policy, send func(context.Context) (T
 }
 
 // newInquiry is what Submit adds to the loop.
-func newInquiry(p *Policy, find func(context.Context) (Resolution, error), settle time.Duration, resends int, own *Policy) *inquiry {
+func (o *operation) newInquiry(p *Policy, find func(context.Context) (Resolution, error), settle time.Duration, resends int, own *Policy) *inquiry {
 	q := &inquiry{settle: settle, resends: cmp.Or(resends, 1)}
-	if p.Journal != nil {
+	if o.claimed { // else another operation may be writing to it
 		s := &p.Journal.State
 		q.ever, q.used = s.EverUnknown || s.Unknown || s.InFlight, max(0, s.Resends)
 		if q.resends > 0 {

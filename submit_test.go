@@ -744,7 +744,7 @@ func TestSubmitBudget(t *testing.T) {
 		{"refused after proof: not unknown", 0, []looked{{0, retry.NotApplied, nil}}, "send 7ms find",
 			[]string{"refuse transient mutation 0s 1"}, retry.ErrBudget},
 		{"found before the resend: it goes back", 1, []looked{{0, retry.NotApplied, nil}, {0, retry.Applied, nil}}, "send 7ms find 1s find",
-			[]string{"spend transient mutation 0s 1", "return 1", "earn 1"}, nil},
+			[]string{"spend transient mutation 0s 1", "return 1", "earn 0"}, nil},
 		{"rejected before the resend: it goes back", 1, []looked{{0, retry.NotApplied, nil}, {0, retry.Rejected, nil}}, "send 7ms find 1s find",
 			[]string{"spend transient mutation 0s 1", "return 1"}, retry.ErrPermanent},
 		{"found at once: earned", 0, []looked{{0, retry.Applied, nil}}, "send 7ms find", []string{"earn 0"}, nil},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -184,6 +185,9 @@ func (c *call) try(ctx context.Context) (*http.Response, error) {
 	*out = *c.request.WithContext(c.trace(ctx, c.send))
 	if c.attempts > 1 && hasBody(out) {
 		body, err := out.GetBody()
+		if err == nil && body == nil { // it would be sent without one
+			err = errors.New("httpretry: GetBody returned neither a body nor an error")
+		}
 		if err != nil {
 			return nil, retry.Permanent(err)
 		}
@@ -256,7 +260,7 @@ func (c *call) classify(err error) retry.Verdict {
 // otherwise; else unclassified.
 func textClass(err error) retry.Class {
 	for range 100 {
-		if err == nil {
+		if v := reflect.ValueOf(err); err == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 			break
 		}
 		// So begins the text of what NoReplay has kept net/http from repeating.
@@ -352,6 +356,9 @@ func (c *call) hand(resp *http.Response, gaveUp *retry.Error) *http.Response {
 func (c *call) abandon() {
 	if c.done {
 		return
+	}
+	if c.send != nil {
+		defer c.send.release() // Close may panic
 	}
 	c.drain()
 	if c.unsent != nil {
