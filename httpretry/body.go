@@ -23,12 +23,12 @@ func (c *call) drain() {
 	}
 	c.open = nil
 	if resp.Body != http.NoBody && resp.ContentLength <= drainBytes && resp.StatusCode != http.StatusSwitchingProtocols {
-		timer := time.AfterFunc(drainTime, c.send.release)
+		timer := time.AfterFunc(drainTime, c.sent.release)
 		io.CopyN(io.Discard, until{resp.Body, time.Now().Add(drainTime)}, drainBytes+1)
 		timer.Stop()
 	}
 	resp.Body.Close()
-	c.send.release()
+	c.sent.release()
 }
 
 // until reads no more after end.
@@ -94,6 +94,18 @@ type sendContext struct {
 	cancel  context.CancelCauseFunc
 	stop    func() bool // what ends inner
 	timer   *time.Timer // the deadline over a body that is covered
+}
+
+// again makes s that of the next attempt, unless somebody has asked for Done
+// and may wait for the end of this one.
+func (s *sendContext) again(attempt context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inner != nil {
+		return false
+	}
+	s.attempt, s.arrived = attempt, false
+	return true
 }
 
 // used reports whether something must be released.

@@ -125,15 +125,15 @@ type call struct {
 	attempts int
 	unsent   io.ReadCloser  // the body of a request on which Base has not yet returned
 	open     *http.Response // of the last attempt, not yet drained
-	send     *sendContext   // under it
-	first    sending        // attempt 1
+	sent     *sending       // with which it was made
+	first    sending        // that of attempt 1
+	over     bool           // Base has nothing left to do with sent, by its contract
 	wrote    func()         // notes that the attempt's request went out; nil: nobody asks
 	failed   bool           // some attempt has
 	done     bool           // the response is the caller's
 }
 
-// sending is what one attempt is sent with. Each has its own: Base may still
-// hold those of an earlier one.
+// sending is what an attempt is sent with.
 type sending struct {
 	sendContext
 	request http.Request
@@ -174,23 +174,9 @@ func (c *call) attempt(ctx context.Context) (*http.Response, error) {
 
 // try sends the request once.
 func (c *call) try(ctx context.Context) (*http.Response, error) {
-	s := &c.first
-	if c.attempts > 1 {
-		s = new(sending)
-	}
-	s.attempt, s.caller, s.cover = ctx, c.req.Context(), c.t.CoverBody
-	c.send = &s.sendContext
-	out := &s.request
-	*out = *c.request.WithContext(c.trace(ctx, c.send))
-	if c.attempts > 1 && hasBody(out) {
-		body, err := out.GetBody()
-		if err != nil {
-			return nil, retry.Permanent(err)
-		}
-		out.Body, c.unsent = body, body
-	}
-	if c.t.NoReplay {
-		stopReplay(out)
+	out, err := c.prepare(ctx)
+	if err != nil {
+		return nil, retry.Permanent(err)
 	}
 	resp, err := c.t.base().RoundTrip(out)
 	c.unsent = nil
@@ -201,9 +187,10 @@ func (c *call) try(ctx context.Context) (*http.Response, error) {
 		if resp != nil && resp.Body != nil { // Base must not, and a leak is no help
 			resp.Body.Close()
 		}
-		c.send.release()
+		c.sent.release()
 		return nil, err
 	}
+	c.over = c.wrote == nil && !hasBody(out)
 	if c.wrote != nil {
 		c.wrote()
 	}
@@ -213,15 +200,48 @@ func (c *call) try(ctx context.Context) (*http.Response, error) {
 	resp.Request = c.request
 	c.open = resp
 	j := judge(resp, c.t.Signals, c.t.Classify, c.t.now)
-	if !c.send.headerArrived() && resp.Body != http.NoBody {
+	if !c.sent.headerArrived() && resp.Body != http.NoBody {
 		// The attempt ended meanwhile, and the body with it.
 		c.drain()
-		return nil, context.Cause(c.send.inner)
+		return nil, context.Cause(c.sent.inner)
 	}
 	if j != nil {
 		return resp, j
 	}
 	return resp, nil
+}
+
+// prepare makes what the attempt is sent with. Base may go on with those of an
+// earlier one until the body of its response is closed, says [http.RoundTripper];
+// net/http does even longer, but asks for Done then. Otherwise they serve again.
+func (c *call) prepare(ctx context.Context) (*http.Request, error) {
+	recorded := ctx.Value(wire.Key{}) != nil
+	if c.over && !recorded && c.sent.again(ctx) {
+		return &c.sent.request, nil
+	}
+	s := &c.first
+	if c.attempts > 1 {
+		s = new(sending)
+	}
+	c.sent, c.over, c.wrote = s, false, nil
+	s.attempt, s.caller, s.cover = ctx, c.req.Context(), c.t.CoverBody
+	send := context.Context(&s.sendContext)
+	if recorded {
+		send = c.trace(ctx, send)
+	}
+	out := &s.request
+	*out = *c.request.WithContext(send)
+	if c.attempts > 1 && hasBody(out) {
+		body, err := out.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		out.Body, c.unsent = body, body
+	}
+	if c.t.NoReplay {
+		stopReplay(out)
+	}
+	return out, nil
 }
 
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
@@ -301,11 +321,7 @@ func (c *call) sleep(ctx context.Context, d time.Duration) error {
 // trace lets the operations around know what goes out on the wire, where one
 // of them keeps records: once for each connection that the request was written
 // to. Over HTTP/2 a response may overtake the word that its request went out.
-func (c *call) trace(attempt context.Context, send *sendContext) context.Context {
-	c.wrote = nil
-	if attempt.Value(wire.Key{}) == nil {
-		return send
-	}
+func (c *call) trace(attempt, send context.Context) context.Context {
 	var m struct {
 		sync.Mutex
 		owed bool
@@ -340,9 +356,9 @@ func (c *call) hand(resp *http.Response, gaveUp *retry.Error) *http.Response {
 	}
 	switch {
 	case resp.Body == http.NoBody:
-		c.send.release()
-	case c.send.used():
-		resp.Body = newBody(resp.Body, c.send)
+		c.sent.release()
+	case c.sent.used():
+		resp.Body = newBody(resp.Body, &c.sent.sendContext)
 	}
 	return resp
 }
