@@ -330,39 +330,73 @@ func TestNoReplayOnTheWire(t *testing.T) {
 }
 
 // No goroutine and no connection is left behind, whatever becomes of the
-// requests: success, given up, cancelled, timed out, the body unread or half.
+// requests, many times over.
 func TestNothingIsLeftBehind(t *testing.T) {
-	stuck := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	before := runtime.NumGoroutine()
-	s := host(t, says(503, "down"), says(200, strings.Repeat("x", 100<<10)), says(503, strings.Repeat("x", 100<<10)), stuck)
+	long := strings.Repeat("x", 100<<10)
+	s := host(t, func(w http.ResponseWriter, r *http.Request) {
+		first := r.Header.Get("Nth") == "1"
+		switch path := r.URL.Path; {
+		case path == "/stuck":
+			<-r.Context().Done()
+		case path == "/dropped" && first:
+			panic(http.ErrAbortHandler)
+		case path == "/upgraded":
+			conn, rw, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+				rw.Flush()
+				conn.Close()
+			}
+		case path == "/down" || first:
+			w.WriteHeader(503)
+			io.WriteString(w, long)
+		default:
+			io.WriteString(w, long)
+		}
+	})
 	p := &retry.Policy{AttemptTimeout: time.Minute, MaxAttempts: 3, Backoff: retry.Backoff{Base: -1}}
-	client := &http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}
+	quickly := *p
+	quickly.AttemptTimeout = 5 * time.Millisecond
+	nth := roundTripper(func(req *http.Request) (*http.Response, error) {
+		req = req.Clone(req.Context())
+		req.Header.Set("Nth", fmt.Sprint(retry.Attempt(req.Context())))
+		return s.base.RoundTrip(req)
+	})
 	parent, cancel := context.WithCancel(t.Context()) // a long life, on which nothing may hang
 	defer cancel()
-	get := func(ctx context.Context, method string) (*http.Response, error) {
-		req, err := http.NewRequestWithContext(ctx, method, s.URL, strings.NewReader("hello"))
+	send := func(ctx context.Context, p *retry.Policy, method, path string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, method, s.URL+path, strings.NewReader("hello"))
 		require.NoError(t, err)
-		return client.Do(req)
+		return (&http.Client{Transport: &httpretry.Transport{Base: nth, Policy: p}}).Do(req)
 	}
-	resp, err := get(parent, "PUT") // 503, then 200: half of it is read
-	require.NoError(t, err)
-	_, err = io.ReadFull(resp.Body, make([]byte, 10))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	resp, err = get(parent, "POST") // a long 503, unread
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	p.AttemptTimeout = 20 * time.Millisecond
-	_, err = get(parent, "PUT")
-	require.ErrorIs(t, err, retry.ErrAttempts)
-	p.AttemptTimeout = time.Minute
+	returned := func(method, path string, code int, read int64) {
+		resp, err := send(parent, p, method, path)
+		require.NoError(t, err)
+		require.Equal(t, code, resp.StatusCode)
+		_, err = io.CopyN(io.Discard, resp.Body, read)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
 	stop := errors.New("stop")
-	ctx, cancelOne := context.WithCancelCause(parent)
-	time.AfterFunc(10*time.Millisecond, func() { cancelOne(stop) })
-	_, err = get(ctx, "PUT")
-	require.ErrorIs(t, err, stop)
+	for range 20 {
+		returned("PUT", "/", 200, 100<<10)
+		returned("PUT", "/dropped", 200, 10)
+		returned("PUT", "/down", 503, 0)
+		returned("POST", "/down", 503, 10)
+		returned("GET", "/upgraded", 101, 0)
 
-	client.CloseIdleConnections()
+		_, err := send(parent, &quickly, "PUT", "/stuck")
+		require.ErrorIs(t, err, retry.ErrAttempts)
+		ctx, cancelOne := context.WithCancelCause(parent)
+		time.AfterFunc(2*time.Millisecond, func() { cancelOne(stop) })
+		_, err = send(ctx, p, "PUT", "/stuck")
+		require.ErrorIs(t, err, stop)
+		_, err = send(ctx, p, "PUT", "/")
+		require.ErrorIs(t, err, stop)
+	}
+
+	s.base.CloseIdleConnections()
 	require.Eventually(t, func() bool {
 		_, left := s.open()
 		return left == 0

@@ -29,7 +29,14 @@ import (
 //
 // AttemptTimeout and the deadline of the policy bound an attempt up to the
 // header of its response. After that only the request's own context bounds the
-// body: a download longer than both arrives whole.
+// body: a download longer than both arrives whole. Nothing else ends an attempt
+// on a server that refuses every HTTP/2 connection with GOAWAY: net/http opens
+// one after the other.
+//
+// The Sends of a [retry.Record] are the requests that net/http, as Base, has
+// written, its own repetitions included. One into a kept-alive connection that
+// turns out to be dead before a byte has left counts, too: net/http does not
+// tell those apart.
 //
 // A request's body is repeated through GetBody. One without is sent once, and
 // what came of it returned.
@@ -57,9 +64,12 @@ type Transport struct {
 	// CoverBody lets AttemptTimeout and deadline cover the body, too.
 	CoverBody bool
 	// NoReplay stops net/http from repeating a request by itself where a
-	// kept-alive connection turns out to be dead. What was not written at all
-	// may still go out on another connection. A POST with a key and without a
-	// body then goes out with an empty chunked body.
+	// kept-alive connection turns out to be dead, or an HTTP/2 server has reset
+	// its stream. What was not written at all may still go out on another
+	// connection. A POST with a key and without a body then goes out with an
+	// empty chunked body. One without key and body stays as it is, as does any
+	// other method that has no body (but GET, HEAD and OPTIONS): should a server
+	// reset its stream with PROTOCOL_ERROR, net/http repeats it.
 	NoReplay bool
 }
 
