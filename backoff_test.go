@@ -390,7 +390,7 @@ func TestBackoffWaitIsNeverNegativeNorAboveTheCap(t *testing.T) {
 	})
 }
 
-// Fault B163, without chance: every jitter, 200 retries, and the draws at both ends.
+// Faults B14 and B163, without chance: every jitter, 200 retries, and the draws at both ends.
 func TestBackoffCapHoldsForEveryJitterAndRetry(t *testing.T) {
 	for _, j := range theStrategies {
 		for _, limit := range []time.Duration{1, 7, time.Millisecond, 10 * time.Second, maxWait} {

@@ -781,7 +781,7 @@ func TestDetachKeepsAllButTheAllowance(t *testing.T) {
 }
 
 // Whatever the policy: no goroutine of Do's own in op, in the waits, nor
-// afterwards, and none for what op derives.
+// afterwards, and none for what op derives (fault B98).
 func TestDoStartsNoGoroutine(t *testing.T) {
 	parent, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()

@@ -2,7 +2,7 @@ package retry_test
 
 // Faults that other retry libraries have had, each as a test of what it
 // guards. Those with a place of their own are elsewhere: of waits and windows
-// with Backoff, of cancellation and goroutines (B56, B65, B96, B98, B99, B152, B177) in cancel_test.go, of
+// with Backoff and Jitter, of cancellation and goroutines (B56, B65, B96, B98, B99, B152, B177) in cancel_test.go, of
 // clocks, hints and limits (B36, B44, B48, B68, B94, B104) in retry_test.go, of
 // classes and marks in classify_test.go.
 
@@ -15,6 +15,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -22,6 +24,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -420,7 +423,7 @@ func TestNilLoggerAndNilHookAreNoHook(t *testing.T) {
 	require.Error(t, retry.Run(t.Context(), &p, func(context.Context) error { return retry.Transient(errOp) }))
 }
 
-// fault B159: a negative wait is no wait, never a spin that nobody asked for:
+// faults B158, B159: a negative wait is no wait, never a spin that nobody asked for:
 // attempts and the deadline still end it.
 func TestNegativeWaitsAreNoWaitWithinTheLimits(t *testing.T) {
 	for _, b := range []retry.Backoff{
@@ -792,21 +795,121 @@ func TestTheErrorsContract(t *testing.T) {
 }
 
 // fault B27: two default policies draw from different sequences, and so do two
-// operations of one: nothing is seeded alike.
+// operations of one, and two processes: nothing is seeded alike.
 func TestDefaultDrawsDiffer(t *testing.T) {
-	drawsOf := func() (u []float64) {
-		p := retry.Policy{MaxAttempts: 9, MaxElapsed: -1, Sleep: func(context.Context, time.Duration) error { return nil }}
-		p.Observe = func(_ context.Context, r retry.Record) {
-			if r.Decision == retry.Retrying {
-				u = append(u, r.Draw)
-			}
-		}
-		_ = retry.Run(t.Context(), &p, func(context.Context) error { return retry.Transient(errOp) })
-		return u
-	}
-	first, second := drawsOf(), drawsOf()
+	first, second := defaultDraws(t.Context()), defaultDraws(t.Context())
 	require.Len(t, first, 8)
 	require.NotEqual(t, first, second)
+
+	const child = "RETRY_TEST_DRAWS"
+	if os.Getenv(child) != "" {
+		fmt.Println("draws:", first)
+		return
+	}
+	process := func() string {
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		c.Env = append(os.Environ(), child+"=1")
+		out, err := c.Output()
+		require.NoError(t, err)
+		_, drawn, ok := strings.Cut(string(out), "draws:")
+		require.True(t, ok, "%s", out)
+		drawn, _, _ = strings.Cut(drawn, "]")
+		return drawn
+	}
+	require.NotEqual(t, process(), process())
+}
+
+// fault B28: what is drawn comes from no clock: while that stands still, the
+// draws of operation after operation differ.
+func TestDefaultDrawsDoNotComeFromTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, seen := time.Now(), map[float64]bool{}
+		for range 100 {
+			seen[defaultDraws(t.Context())[0]] = true
+		}
+		require.Equal(t, start, time.Now())
+		require.Len(t, seen, 100)
+	})
+}
+
+// defaultDraws returns the eight draws of an operation without a Rand.
+func defaultDraws(ctx context.Context) (u []float64) {
+	p := retry.Policy{MaxAttempts: 9, MaxElapsed: -1, Sleep: func(context.Context, time.Duration) error { return nil }}
+	p.Observe = func(_ context.Context, r retry.Record) {
+		if r.Decision == retry.Retrying {
+			u = append(u, r.Draw)
+		}
+	}
+	_ = retry.Run(ctx, &p, func(context.Context) error { return retry.Transient(errOp) })
+	return u
+}
+
+// fault B113, decided: what one operation was told holds back no first attempt
+// of another, unless they share a gate.
+func TestAHintToOneHoldsBackAnotherOnlyAtAGate(t *testing.T) {
+	for _, c := range []struct {
+		gate retry.Gate
+		wait time.Duration // of B, which comes a second after A was told
+	}{{nil, 0}, {new(retry.PacedGate), 59 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := retry.Policy{Gate: c.gate, MaxElapsed: 5 * time.Minute, Spread: -1}
+			var a sync.WaitGroup
+			a.Go(func() {
+				_ = retry.Run(t.Context(), &p, func(ctx context.Context) error {
+					if retry.Attempt(ctx) == 1 {
+						return &retry.StatusError{Code: 429, After: time.Minute}
+					}
+					return nil
+				})
+			})
+			time.Sleep(time.Second)
+			start := time.Now()
+			require.NoError(t, retry.Run(t.Context(), &p, func(context.Context) error {
+				require.GreaterOrEqual(t, time.Since(start), c.wait)
+				if c.gate == nil {
+					require.Zero(t, time.Since(start))
+				}
+				return nil
+			}))
+			a.Wait()
+		})
+	}
+}
+
+// fault B162: the zero value of every struct that an operation uses is ready,
+// and stops by itself.
+func TestZeroValuesAreReadyAndStop(t *testing.T) {
+	type seams struct {
+		budget  retry.Bucket
+		gate    retry.PacedGate
+		journal retry.Journal
+		stats   retry.Stats
+	}
+	for _, failure := range []error{retry.Transient(errOp), retry.Throttled(errOp, 0), retry.Suspended(errOp, 0), errOp, nil} {
+		synctest.Test(t, func(t *testing.T) {
+			var s seams
+			p := retry.Policy{Backoff: retry.Backoff{}, Budget: &s.budget, Gate: &s.gate, Journal: &s.journal, Observe: s.stats.Observe}
+			start, calls := time.Now(), 0
+			err := retry.Run(t.Context(), &p, func(context.Context) error { calls++; return failure })
+			require.Equal(t, failure == nil, err == nil)
+			require.Less(t, time.Since(start), 31*time.Second)
+			require.LessOrEqual(t, calls, 5)
+			require.Equal(t, calls, s.journal.State.Attempts)
+			require.True(t, s.journal.State.Ended)
+			require.EqualValues(t, 1, s.budget.Counts().Operations)
+			require.NotEmpty(t, s.stats.String())
+		})
+	}
+	require.Equal(t, 200*ms, retry.Backoff{}.Window(0))
+	require.Equal(t, 100*ms, retry.Backoff{}.Wait(retry.Step{Draw: 0.5}))
+	require.Equal(t, retry.ClassUnclassified, retry.Classify(&retry.StatusError{}).Class)
+	for _, p := range []*retry.Policy{nil, {}} {
+		require.Len(t, p.Plan(), 5)
+	}
+	// Without Find there is nothing to look up with: refused at once.
+	require.PanicsWithValue(t, "retry: nil send or Find", func() {
+		_, _ = retry.Submit(t.Context(), nil, func(context.Context) (int, error) { return 0, nil }, retry.Lookup[int]{})
+	})
 }
 
 // fault B49, decided: a 413 is permanent, with or without a hint, and the error

@@ -529,7 +529,7 @@ func TestFirstAttemptStartsWheneverThereIsTime(t *testing.T) {
 }
 
 // A hint of MaxHint is waited for, 1ns more ends the operation, whatever the
-// time left.
+// time left (fault B165).
 func TestMaxHintOnBothSides(t *testing.T) {
 	for _, c := range []struct {
 		name       string

@@ -243,7 +243,7 @@ func TestSubmitStories(t *testing.T) {
 			story: "send 7ms find", value: "sent 1", reason: retry.ErrUnknownOutcome, unknown: true},
 
 		// Unknown stays so.
-		{name: "a 412 before the look proves nothing of the first", sends: []sent{lost, status(412)}, finds: []looked{absent, absent, applied},
+		{name: "fault B140: a 412 before the look proves nothing of the first", sends: []sent{lost, status(412)}, finds: []looked{absent, absent, applied},
 			story: "send 7ms find 1s find send 7ms find", value: "found 3"},
 		{name: "a refused duplicate whose first is absent", sends: []sent{lost, status(409)}, finds: []looked{absent},
 			story: "send 7ms find 1s find send 7ms find", value: "sent 2", reason: retry.ErrPermanent},
@@ -605,6 +605,7 @@ func TestSubmitInsideSubmit(t *testing.T) {
 	}
 }
 
+// fault B181: a panic passes through, the books are right, and the next operation works.
 func TestSubmitPanics(t *testing.T) {
 	d := newDesk([]sent{{0, errLost}, {0, nil}}, looked{0, retry.NotApplied, nil})
 	p := d.policy()

@@ -33,6 +33,7 @@ func TestCheckSaysWhatAResponseProves(t *testing.T) {
 	require.Equal(t, retry.Unstated, retry.Classify(httpretry.Check(resp)).Effect, "nothing is known of its request")
 }
 
+// Methods, keys and marks (faults B128, B129).
 func TestEffectOfARequest(t *testing.T) {
 	for _, c := range []struct {
 		method, key, xkey string

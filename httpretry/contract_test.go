@@ -94,7 +94,7 @@ func retryingClient(t *testing.T, tr *httpretry.Transport) (*http.Client, *[]tim
 }
 
 // acceptance.md: 503 three times: growing windows, 4 calls; always 503: 5 calls;
-// 400 and 401: one call.
+// 400 and 401: one call. Hints of 0 and of centuries (faults B29, B41).
 func TestStatusesOverTheWire(t *testing.T) {
 	for name, test := range map[string]struct {
 		steps []http.HandlerFunc
@@ -145,7 +145,7 @@ func TestAHintThenAFailureInRealTime(t *testing.T) {
 	require.Less(t, time.Since(start), 2500*time.Millisecond)
 }
 
-// What may be repeated: the method table, a key, a mark; no over yes.
+// What may be repeated: the method table, a key, a mark; no over yes (faults B128, B129).
 func TestWhichRequestsAreRepeated(t *testing.T) {
 	for name, test := range map[string]struct {
 		method, key, value string
@@ -188,7 +188,7 @@ func TestWhichRequestsAreRepeated(t *testing.T) {
 }
 
 // A key is made once per request, is the same on all its attempts, and never
-// replaces the caller's; the caller's request is not touched.
+// replaces the caller's; the caller's request is not touched (faults B114, B124, B132).
 func TestKeyIsMadeOncePerRequest(t *testing.T) {
 	s := serve(t, status(503), status(503), status(200))
 	made := 0
@@ -293,7 +293,7 @@ func (closedGate) Enter(context.Context, retry.Entry) (func(retry.Outcome), erro
 }
 
 // A response on which the Transport gave up is permanent for a loop around it,
-// with its reason.
+// with its reason (fault B147).
 func TestCheckOfAResponseThatWasGivenUpOn(t *testing.T) {
 	s := serve(t, status(503))
 	c, _ := retryingClient(t, &httpretry.Transport{Policy: &retry.Policy{MaxAttempts: 3}})
@@ -351,7 +351,7 @@ func TestADownloadLongerThanTheTimeout(t *testing.T) {
 }
 
 // A server that hangs before the header: attempt timeouts, repeated for a read and
-// not for a POST, whose outcome is unknown.
+// not for a POST, whose outcome is unknown (fault B136).
 func TestAServerThatHangs(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	s := serve(t, hang, status(200))
@@ -391,7 +391,7 @@ func TestCancellingWhileReadingTheBody(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Bodies go through 307 and 308, and each hop is a request of its own.
+// Bodies go through 307 and 308, and each hop is a request of its own (fault B117).
 func TestARedirectWithABody(t *testing.T) {
 	for _, code := range []int{307, 308} {
 		var s *replies

@@ -202,7 +202,7 @@ func TestEndless1xx(t *testing.T) {
 	})
 }
 
-// Retry-After: 0, for ever, is waited for with the own wait, never less.
+// Retry-After: 0, for ever, is waited for with the own wait, never less (fault B41).
 func TestRetryAfterZeroForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, calls := time.Now(), 0
@@ -225,7 +225,7 @@ func TestRetryAfterZeroForEver(t *testing.T) {
 }
 
 // A hint of centuries, or of more digits than a number has, ends the call at
-// once with the response.
+// once with the response (faults B29, B44).
 func TestHintOfCenturies(t *testing.T) {
 	for _, value := range []string{"9999999999", strings.Repeat("9", 1<<20), "Fri, 31 Dec 9999 23:59:59 GMT"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestRedirectLoop(t *testing.T) {
 }
 
 // Nothing secret of a URL or a header is in an error, a record or a log, of
-// the Transport or of a Do around the client.
+// the Transport or of a Do around the client (fault B156).
 func TestNoSecretsInTexts(t *testing.T) {
 	for name, base := range map[string]http.RoundTripper{
 		"no connection": &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {

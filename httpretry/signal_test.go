@@ -112,7 +112,7 @@ func TestWaitSignalsOfRealServers(t *testing.T) {
 }
 
 // A date is measured against the response's own Date where that is valid; the
-// rows date-015 to date-019 name what comes out then.
+// rows date-015 to date-019 name what comes out then (fault B54).
 func TestADateIsMeasuredAgainstTheServersDate(t *testing.T) {
 	ran := 0
 	for _, row := range table(t, "../testdata/retryafter.tsv") {

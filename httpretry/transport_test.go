@@ -400,7 +400,7 @@ func TestResponsesInBetweenAreDrained(t *testing.T) {
 }
 
 // A response in between that says to have 64 KiB is read, one byte more is
-// not, nor is the connection of a 101 that a hook calls a failure.
+// not, nor is the connection of a 101 that a hook calls a failure (fault B165).
 func TestWhatIsDrained(t *testing.T) {
 	for _, c := range []struct {
 		code  int
@@ -813,7 +813,7 @@ func TestANoOfTheServerStopsAPut(t *testing.T) {
 }
 
 // Dates count from the response's own Date, else from the policy's clock as
-// the response arrived: a hook that reads for long, or a Check made much
+// the response arrived (fault B54): a hook that reads for long, or a Check made much
 // later, changes nothing.
 func TestADateCountsFromTheArrivalOfTheResponse(t *testing.T) {
 	now := time.Date(2026, time.June, 15, 12, 0, 0, 0, time.UTC)
