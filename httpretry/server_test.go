@@ -13,7 +13,6 @@ import (
 	"net/textproto"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,103 +22,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// service is a real server on loopback that takes its handlers in turn, the
-// last for ever. It counts calls and connections, and keeps the bodies that
-// it has read.
-type service struct {
-	*httptest.Server
-	base *http.Transport // of its own: no other test uses its connections
-
-	mu     sync.Mutex
-	calls  int
-	conns  map[net.Conn]http.ConnState
-	bodies []string
-}
-
-func host(t testing.TB, handlers ...http.HandlerFunc) *service {
-	t.Helper()
-	s := &service{conns: map[net.Conn]http.ConnState{}, base: &http.Transport{}}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		data, _ := io.ReadAll(r.Body)
-		s.mu.Lock()
-		next := handlers[min(s.calls, len(handlers)-1)]
-		s.calls++
-		s.bodies = append(s.bodies, string(data))
-		s.mu.Unlock()
-		next(w, r)
-	}))
-	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.conns[c] = state
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.base.CloseIdleConnections()
-		s.Close()
-	})
-	return s
-}
-
-// open returns how many connections were made, and how many are not closed.
-func (s *service) open() (made, left int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, state := range s.conns {
-		if state != http.StateClosed && state != http.StateHijacked {
-			left++
-		}
-	}
-	return len(s.conns), left
-}
-
-// says is a handler that answers with a status, header lines and a body.
-func says(code int, body string, lines ...string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		for _, line := range lines {
-			name, value, _ := strings.Cut(line, ": ")
-			w.Header().Add(name, value)
-		}
-		w.WriteHeader(code)
-		io.WriteString(w, body)
-	}
-}
-
-// Acceptance: a server that answers 503 three times; always; and 400.
-func TestA503IsRepeatedWithGrowingWindows(t *testing.T) {
-	down := says(503, "down")
-	for _, c := range []struct {
-		name     string
-		handlers []http.HandlerFunc
-		calls    int
-		code     int
+// acceptance.md: 503 three times: growing windows, 4 calls; always 503: 5 calls;
+// 400 and 401: one call. Hints of 0 and of centuries (faults B29, B41).
+func TestStatusesOverTheWire(t *testing.T) {
+	for name, test := range map[string]struct {
+		steps []http.HandlerFunc
+		calls int
+		code  int
+		body  string
+		waits []time.Duration
 	}{
-		{"three times", []http.HandlerFunc{down, down, down, says(200, "up")}, 4, 200},
-		{"always", []http.HandlerFunc{down}, 5, 503},
-		{"400", []http.HandlerFunc{says(400, "no")}, 1, 400},
-		{"401", []http.HandlerFunc{says(401, "who")}, 1, 401},
+		"503 three times": {[]http.HandlerFunc{says(503, "down"), says(503, "down"), says(503, "down"), says(200, "up")}, 4, 200, "up",
+			[]time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond}},
+		"always 503": {[]http.HandlerFunc{says(503, "down")}, 5, 503, "down",
+			[]time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond}},
+		"400":                 {[]http.HandlerFunc{says(400, "no")}, 1, 400, "no", nil},
+		"401":                 {[]http.HandlerFunc{says(401, "who")}, 1, 401, "who", nil},
+		"501":                 {[]http.HandlerFunc{says(501, "what")}, 1, 501, "what", nil},
+		"a hint of a day":     {[]http.HandlerFunc{says(503, "down", "Retry-After: 86400")}, 1, 503, "down", nil},
+		"a hint of centuries": {[]http.HandlerFunc{says(503, "down", "Retry-After: 99999999999999999999")}, 1, 503, "down", nil},
+		"a hint of 0, for ever": {[]http.HandlerFunc{says(429, "busy", "Retry-After: 0")}, 5, 429, "busy",
+			[]time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond}},
+		"a hint": {[]http.HandlerFunc{says(429, "busy", "Retry-After: 7"), says(200, "up")}, 2, 200, "up", []time.Duration{7500 * time.Millisecond}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := host(t, c.handlers...)
-			w := &watch{}
-			p := &retry.Policy{Backoff: retry.Backoff{Base: 2 * time.Millisecond}, Observe: w.Observe}
+		t.Run(name, func(t *testing.T) {
+			s := host(t, test.steps...)
+			p, slept := waits(0.5)
 			resp, err := (&http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}).Get(s.URL)
 			require.NoError(t, err)
-			require.Equal(t, c.code, resp.StatusCode)
-			text(t, resp)
-			require.Equal(t, c.calls, s.calls)
-			require.Equal(t, c.calls, httpretry.Attempts(resp))
-			for i, r := range w.records[:c.calls-1] {
-				require.Equal(t, 2*time.Millisecond<<i, r.Window)
-			}
+			require.Equal(t, test.code, resp.StatusCode)
+			require.Equal(t, test.calls, httpretry.Attempts(resp))
+			require.Equal(t, test.body, text(t, resp), "the last answer, unread")
+			require.Equal(t, test.calls, s.calls)
+			require.Equal(t, test.waits, *slept)
 			made, _ := s.open()
-			require.Equal(t, 1, made, "a drained response gives its connection back")
+			require.Equal(t, 1, made, "what came in between was drained: one connection serves all")
 		})
 	}
 }
 
 // Acceptance: 429 with a hint of a second, then 503, then 200, in real time.
 func TestAHintIsWaitedForInRealTime(t *testing.T) {
+	t.Parallel()
 	s := host(t, says(429, "", "Retry-After: 1"), says(503, ""), says(200, "up"))
 	start := time.Now()
 	p := &retry.Policy{Rand: func() float64 { return 0.5 }}
