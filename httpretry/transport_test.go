@@ -904,6 +904,51 @@ func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 }
 
+// Base may still hold what an attempt was sent with: if it has failed without an
+// answer, if it had a body, if Base waits for its end. Otherwise it serves again,
+// for the next attempt's number and time.
+func TestWhatAnAttemptIsSentWith(t *testing.T) {
+	for name, c := range map[string]struct {
+		body   string
+		waits  bool
+		first  step
+		shared bool
+	}{
+		"an answer":       {"", false, gives(503), true},
+		"no answer":       {"", false, fails(syscall.ECONNRESET), false},
+		"a body":          {"hello", false, gives(503), false},
+		"Base waits":      {"", true, gives(503), false},
+		"Base has waited": {"hello", true, fails(syscall.ECONNRESET), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent []*http.Request
+				b := script(c.first, gives(200))
+				base := roundTripper(func(req *http.Request) (*http.Response, error) {
+					sent = append(sent, req)
+					ctx := req.Context()
+					require.Equal(t, len(sent), retry.Attempt(ctx))
+					at, _ := ctx.Deadline()
+					require.Equal(t, time.Second, time.Until(at))
+					if c.waits {
+						require.NotNil(t, ctx.Done())
+					}
+					require.NoError(t, ctx.Err())
+					return b.RoundTrip(req)
+				})
+				p := &retry.Policy{AttemptTimeout: time.Second, Backoff: retry.Backoff{Base: 2 * time.Second, Jitter: retry.NoJitter}}
+				resp, err := exchange(t, &httpretry.Transport{Base: base, Policy: p}, request(t, "PUT", c.body))
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+				require.Equal(t, c.shared, sent[0] == sent[1])
+				if c.waits {
+					require.Error(t, sent[0].Context().Err(), "attempt 1 has ended")
+				}
+			})
+		})
+	}
+}
+
 // B143: a body that breaks is no failure of the request: it was answered.
 func TestABodyThatBreaksIsNotRepeated(t *testing.T) {
 	b := script(func(*http.Request) (*http.Response, error) {
