@@ -75,12 +75,8 @@ type Transport struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := &call{t: t, req: req, request: req, effect: Effect(req), unsent: req.Body}
+	c := &call{t: t, request: req, policy: *t.policy(), effect: Effect(req), unsent: req.Body}
 	defer c.abandon()
-	if t.Policy != nil {
-		c.policy = *t.Policy
-	}
-	c.custom, c.sleeper = c.policy.Classify, c.policy.Sleep
 	if t.Key != nil && c.effect == retry.Mutation && !marked(req.Context()) {
 		c.addKey(t.Key())
 	}
@@ -114,10 +110,20 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
+// defaults is the Policy behind a nil one.
+var defaults retry.Policy
+
+func (t *Transport) policy() *retry.Policy {
+	if t.Policy == nil {
+		return &defaults
+	}
+	return t.Policy
+}
+
 // now is what dates are measured against.
 func (t *Transport) now() time.Time {
-	if p := t.Policy; p != nil && p.Clock != nil {
-		return p.Clock()
+	if clock := t.policy().Clock; clock != nil {
+		return clock()
 	}
 	return time.Now()
 }
@@ -125,20 +131,17 @@ func (t *Transport) now() time.Time {
 // call is one request with all its attempts.
 type call struct {
 	t       *Transport
-	req     *http.Request // the caller's
-	request *http.Request // that with a key of ours
-	effect  retry.Effect
-	policy  retry.Policy
-	custom  retry.Classifier
-	sleeper func(context.Context, time.Duration) error
+	request *http.Request // the caller's, or that with a key of ours
+	policy  retry.Policy  // the Transport's, with effect and functions of this call
 
 	attempts int
 	unsent   io.ReadCloser  // the body of a request on which Base has not yet returned
 	open     *http.Response // of the last attempt, not yet drained
 	sent     *sending       // with which it was made
 	first    sending        // that of attempt 1
-	over     bool           // Base has nothing left to do with sent, by its contract
 	wrote    func()         // notes that the attempt's request went out; nil: nobody asks
+	effect   retry.Effect   // of the request
+	over     bool           // Base has nothing left to do with sent, by its contract
 	failed   bool           // some attempt has
 	done     bool           // the response is the caller's
 }
@@ -154,7 +157,7 @@ func (c *call) addKey(key string) {
 	if key == "" {
 		return
 	}
-	c.request = c.req.Clone(c.req.Context())
+	c.request = c.request.Clone(c.request.Context())
 	if c.request.Header == nil {
 		c.request.Header = http.Header{}
 	}
@@ -234,7 +237,7 @@ func (c *call) prepare(ctx context.Context) (*http.Request, error) {
 		s = new(sending)
 	}
 	c.sent, c.over, c.wrote = s, false, nil
-	s.attempt, s.caller, s.cover = ctx, c.req.Context(), c.t.CoverBody
+	s.attempt, s.caller, s.cover = ctx, c.request.Context(), c.t.CoverBody
 	send := context.Context(&s.sendContext)
 	if recorded {
 		send = c.trace(ctx, send)
@@ -258,9 +261,10 @@ func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != htt
 
 // classify is the loop's Classifier.
 func (c *call) classify(err error) retry.Verdict {
+	custom := c.t.policy().Classify
 	if j, ok := err.(*judgement); ok {
-		if !j.marked && c.custom != nil {
-			return c.custom(&j.status)
+		if !j.marked && custom != nil {
+			return custom(&j.status)
 		}
 		return j.verdict()
 	}
@@ -268,8 +272,8 @@ func (c *call) classify(err error) retry.Verdict {
 	if class == retry.ClassTransient {
 		return retry.Verdict{Class: class}
 	}
-	if c.custom != nil {
-		return c.custom(err)
+	if custom != nil {
+		return custom(err)
 	}
 	// As http.Client would wrap it: an io.EOF is the lost end of an answer.
 	v := retry.Classify(&url.Error{Err: err})
@@ -315,8 +319,8 @@ func textClass(err error) retry.Class {
 // be used again, and waits.
 func (c *call) sleep(ctx context.Context, d time.Duration) error {
 	c.drain()
-	if c.sleeper != nil {
-		return c.sleeper(ctx, d)
+	if sleep := c.t.policy().Sleep; sleep != nil {
+		return sleep(ctx, d)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
