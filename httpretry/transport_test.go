@@ -904,6 +904,48 @@ func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 }
 
+// Who asks for Done only after the response was returned waits for the end of
+// the caller's context, and nothing hangs on that for longer than he does.
+func TestTheContextOfAnAttemptAskedLate(t *testing.T) {
+	caller, cancel := context.WithCancel(t.Context())
+	hooks := &hooked{Context: caller}
+	var ctx context.Context
+	tr := &httpretry.Transport{Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+		ctx = req.Context()
+		return &http.Response{StatusCode: 200, Body: track("x")}, nil
+	})}
+	resp, err := exchange(t, tr, request(t, "GET", "").WithContext(hooks))
+	require.NoError(t, err)
+	require.Equal(t, ctx.Done(), caller.Done())
+	derived, stop := context.WithCancel(ctx)
+	stop()
+	require.NoError(t, resp.Body.Close())
+	require.Error(t, derived.Err())
+	require.Zero(t, hooks.n)
+	require.NoError(t, ctx.Err())
+	require.NoError(t, context.Cause(ctx))
+	cancel()
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+}
+
+// hooked is a context that counts the functions that wait for its end.
+type hooked struct {
+	context.Context
+	n int
+}
+
+func (h *hooked) AfterFunc(f func()) func() bool {
+	h.n++
+	stop := context.AfterFunc(h.Context, f)
+	return func() bool {
+		h.n--
+		return stop()
+	}
+}
+
+// Value hides the standard context, so that AfterFunc is used.
+func (h *hooked) Value(any) any { return nil }
+
 // Base may still hold what an attempt was sent with: if it has failed without an
 // answer, if it had a body, if Base waits for its end. Otherwise it serves again,
 // for the next attempt's number and time.
