@@ -4,7 +4,8 @@ package retry_test
 // guards. Those with a place of their own are elsewhere: of waits and windows
 // with Backoff and Jitter, of cancellation and goroutines (B56, B65, B96, B98, B99, B152, B177) in cancel_test.go, of
 // clocks, hints and limits (B36, B44, B48, B68, B94, B104) in retry_test.go, of
-// classes and marks in classify_test.go.
+// classes and marks in classify_test.go. B91, B92 and B175 are of options that
+// this package does not have.
 
 import (
 	"context"

@@ -62,7 +62,7 @@ var chosen = map[string][]httpretry.Signal{
 }
 
 // elsewhere are the carriers that are no signals here: those of other
-// protocols and vendors, and those in bodies, which are Classifiers in
+// protocols and vendors, and those in bodies and messages, which are hooks in
 // venue_example_test.go and tested in TestHintsInBodies.
 var elsewhere = map[string]bool{
 	"x-amz-retry-after": true, "grpc-retry-pushback-ms": true, "x-rate-limit-reset (X/Twitter)": true,

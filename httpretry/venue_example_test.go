@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/big"
 	"net/http"
 	"strconv"
 	"strings"
@@ -176,6 +175,21 @@ func wsHint(body string, now time.Time) (time.Duration, bool) {
 	return retry.ParseReset(m.Error.Data.RetryAfter.String(), time.Millisecond, now)
 }
 
+// bybitWSHint reads the headers that Bybit's WebSocket API puts into its
+// message: the fields of the signal BybitReset.
+func bybitWSHint(body string, now time.Time) (time.Duration, bool) {
+	var m struct {
+		Header struct {
+			Status string `json:"X-Bapi-Limit-Status"`
+			Reset  string `json:"X-Bapi-Limit-Reset-Timestamp"`
+		} `json:"header"`
+	}
+	if json.Unmarshal([]byte(body), &m) != nil || m.Header.Status != "0" {
+		return 0, false
+	}
+	return retry.ParseReset(m.Header.Reset, time.Millisecond, now)
+}
+
 // discordHint reads retry_after of Discord: seconds with decimals, beside a
 // Retry-After that is the same rounded up. The longer counts.
 func discordHint(resp *http.Response) (time.Duration, bool) {
@@ -216,8 +230,8 @@ func retryInfo(body string) (time.Duration, bool) {
 
 // decimalSeconds reads digits with up to nine decimals, without floating point.
 func decimalSeconds(s string) (time.Duration, bool) {
-	whole, fraction, _ := strings.Cut(s, ".")
-	if len(fraction) > 9 {
+	whole, fraction, point := strings.Cut(s, ".")
+	if len(fraction) > 9 || point && fraction == "" {
 		return 0, false
 	}
 	seconds, ok := retry.ParseDelay(whole, time.Second)
@@ -225,8 +239,11 @@ func decimalSeconds(s string) (time.Duration, bool) {
 		return 0, false
 	}
 	nanos, ok := retry.ParseDelay("0"+fraction+strings.Repeat("0", 9-len(fraction)), 1)
-	if !ok || seconds > math.MaxInt64-nanos {
-		return seconds, ok
+	switch {
+	case !ok:
+		return 0, false
+	case seconds > math.MaxInt64-nanos:
+		return math.MaxInt64, true
 	}
 	return seconds + nanos, true
 }
@@ -243,6 +260,11 @@ func TestHintsInBodies(t *testing.T) {
 		switch row[1] {
 		case "Binance WS error.data.retryAfter":
 			got, ok = wsHint(text, now)
+		case "X-Bapi-Limit-Reset-Timestamp (Bybit)":
+			if !strings.HasPrefix(row[2], "WebSocket") {
+				continue // a signal: TestWaitSignalsOfRealServers
+			}
+			got, ok = bybitWSHint(text, now)
 		case "google.rpc.RetryInfo":
 			got, ok = retryInfo(text)
 		case "Discord retry_after":
@@ -268,10 +290,22 @@ func TestHintsInBodies(t *testing.T) {
 			require.Equal(t, want, got, row[0])
 		}
 	}
-	require.Equal(t, 11, ran)
+	require.Equal(t, 12, ran)
 
-	// 1.1 seconds are 1100 ms, not what a float64 makes of them.
-	got, ok := decimalSeconds("9007199254.740993")
-	require.True(t, ok)
-	require.Zero(t, big.NewInt(9007199254740993000).Cmp(big.NewInt(int64(got))))
+	for s, want := range map[string]time.Duration{
+		"9007199254.740993":    9007199254740993000, // not what a float64 makes of it
+		"9223372036.854775807": math.MaxInt64,
+		"9223372036.854775808": math.MaxInt64,
+		"9223372037":           math.MaxInt64,
+		"0.000000001":          1,
+	} {
+		got, ok := decimalSeconds(s)
+		require.True(t, ok, s)
+		require.Equal(t, want, got, s)
+	}
+	for _, s := range []string{"", ".", "1.", ".5", "1.-5", "-1.5", "1.0000000001", "1.5.5", "1e3"} {
+		got, ok := decimalSeconds(s)
+		require.False(t, ok, s)
+		require.Zero(t, got, s)
+	}
 }
