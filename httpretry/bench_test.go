@@ -14,11 +14,6 @@ import (
 //
 //	go test -run '^$' -bench . -count 5 ./httpretry
 
-// roundTripper is a Base in one function.
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 // canned answers with the statuses in turn, over and over, and allocates
 // nothing for it.
 func canned(statuses ...int) http.RoundTripper {

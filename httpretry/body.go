@@ -23,12 +23,12 @@ func (c *call) drain() {
 	}
 	c.open = nil
 	if resp.Body != http.NoBody && resp.ContentLength <= drainBytes && resp.StatusCode != http.StatusSwitchingProtocols {
-		timer := time.AfterFunc(drainTime, c.send.release)
+		timer := time.AfterFunc(drainTime, c.sent.release)
 		io.CopyN(io.Discard, until{resp.Body, time.Now().Add(drainTime)}, drainBytes+1)
 		timer.Stop()
 	}
 	resp.Body.Close()
-	c.send.release()
+	c.sent.release()
 }
 
 // until reads no more after end.
@@ -79,21 +79,32 @@ func (b *body) Close() error {
 	return err
 }
 
-// sendContext is the context that an attempt is sent with. It has the values
-// of the attempt's, and ends as that does until the header of the response has
-// arrived; from then on it ends as the caller's does, or, covering the body,
-// at the attempt's deadline as well. It costs little until somebody asks for
-// Done.
+// sendContext is the context that an attempt is sent with. It ends as the
+// attempt's does until the header of the response has arrived, and from then on
+// as the caller's does, or, covering the body, at the attempt's deadline as
+// well. It costs little until somebody asks for Done.
 type sendContext struct {
 	attempt, caller context.Context
 	cover           bool
 
 	mu      sync.Mutex
 	arrived bool
-	inner   context.Context // made by the first Done
+	inner   context.Context // made by a Done before the header has arrived
 	cancel  context.CancelCauseFunc
 	stop    func() bool // what ends inner
 	timer   *time.Timer // the deadline over a body that is covered
+}
+
+// again makes s that of the next attempt, unless somebody has asked for Done
+// and may wait for the end of this one.
+func (s *sendContext) again(attempt context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inner != nil {
+		return false
+	}
+	s.attempt, s.arrived = attempt, false
+	return true
 }
 
 // used reports whether something must be released.
@@ -135,11 +146,7 @@ func (s *sendContext) make() {
 		return
 	}
 	s.inner, s.cancel = context.WithCancelCause(context.WithoutCancel(s.attempt))
-	if s.arrived && !s.cover {
-		s.follow(s.caller)
-	} else {
-		s.follow(s.attempt)
-	}
+	s.follow(s.attempt)
 }
 
 // release ends s and gives up what it holds.
@@ -173,6 +180,9 @@ func (s *sendContext) Deadline() (time.Time, bool) {
 func (s *sendContext) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.inner == nil && s.arrived && !s.cover {
+		return s.caller.Done() // nobody would release an inner one
+	}
 	s.make()
 	return s.inner.Done()
 }
@@ -192,10 +202,10 @@ func (s *sendContext) Err() error {
 
 func (s *sendContext) Value(key any) any {
 	s.mu.Lock()
-	inner := s.inner
-	s.mu.Unlock()
-	if inner != nil {
-		return inner.Value(key)
+	ctx := s.inner
+	if ctx == nil {
+		ctx = s.phase()
 	}
-	return s.attempt.Value(key)
+	s.mu.Unlock()
+	return ctx.Value(key)
 }

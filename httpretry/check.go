@@ -109,7 +109,7 @@ func judge(resp *http.Response, signals []Signal, hook func(*http.Response) (ret
 	if !failed && hook == nil {
 		return nil
 	}
-	a := read(resp.Header, signals, now()) // before hook takes its time with the body
+	a := read(resp.Header, signals, now) // before hook takes its time with the body
 	j := &judgement{class: retry.ClassifyStatus(resp.StatusCode)}
 	j.status.Code, j.status.After = resp.StatusCode, a.after
 	if resp.Request != nil {

@@ -56,6 +56,68 @@ func ExampleTransport() {
 	// hello after 3 attempts
 }
 
+// A response that is not worth another attempt is returned as it came. Check
+// says why it was given up on, and when the server will take the next.
+func ExampleTransport_givingUp() {
+	server := down(9, 429, "Retry-After", "3600")
+	defer server.Close()
+
+	client := &http.Client{Transport: &httpretry.Transport{}}
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		fmt.Println(err) // there is no response: no connection, a timeout
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.StatusCode, httpretry.Attempts(resp))
+	gaveUp, ok := errors.AsType[*retry.Error](httpretry.Check(resp))
+	if ok && gaveUp.Reason == retry.ErrHint {
+		fmt.Println("again in", time.Until(gaveUp.RetryAt).Round(time.Minute))
+	}
+	// Output:
+	// server: GET
+	// 429 1
+	// again in 1h0m0s
+}
+
+// A hook knows the rules of an API: here that a 409 whose body says so is a
+// request still in progress.
+func ExampleTransport_classify() {
+	busy := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if busy {
+			busy = false
+			http.Error(w, "in progress", http.StatusConflict)
+			return
+		}
+		io.WriteString(w, "done")
+	}))
+	defer server.Close()
+
+	client := &http.Client{Transport: &httpretry.Transport{
+		Policy: instantly,
+		Key:    httpretry.NewKey,
+		Classify: func(resp *http.Response) (retry.Verdict, bool) {
+			if resp.StatusCode != http.StatusConflict {
+				return retry.Verdict{}, false // its status decides
+			}
+			body, err := io.ReadAll(resp.Body)
+			inProgress := err == nil && strings.Contains(string(body), "in progress")
+			return retry.Verdict{Class: retry.ClassTransient}, inProgress
+		},
+	}}
+	resp, err := client.Post(server.URL, "text/plain", strings.NewReader("buy"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	fmt.Printf("%s after %d attempts\n", body, httpretry.Attempts(resp))
+	// Output:
+	// done after 2 attempts
+}
+
 // A POST is repeated if it has a key by which the server knows it again.
 func ExampleTransport_key() {
 	server := down(1, 503)

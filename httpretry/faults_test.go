@@ -6,10 +6,8 @@ package httpretry_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,21 +21,7 @@ func TestAZeroTransportIsReadyForManyAtOnce(t *testing.T) {
 	s := host(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) })
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections() // it is what a zero Transport sends through
 	client := &http.Client{Transport: new(httpretry.Transport)}
-	got := make([]string, 50)
-	var all sync.WaitGroup
-	for n := range got {
-		all.Go(func() {
-			resp, err := client.Get(fmt.Sprint(s.URL, "/", n))
-			if err != nil {
-				got[n] = err.Error()
-				return
-			}
-			defer resp.Body.Close()
-			body, _ := io.ReadAll(resp.Body)
-			got[n] = string(body)
-		})
-	}
-	all.Wait()
+	got := parallel(50, func(n int) (*http.Response, error) { return client.Get(fmt.Sprint(s.URL, "/", n)) })
 	for n, path := range got {
 		require.Equal(t, fmt.Sprint("/", n), path)
 	}

@@ -2,7 +2,6 @@ package httpretry_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -49,17 +48,6 @@ func hostile(t *testing.T, speak func(net.Conn)) *http.Transport {
 	return base
 }
 
-// fakeBase is a Base without a network.
-type fakeBase func(*http.Request) *http.Response
-
-func (a fakeBase) RoundTrip(req *http.Request) (*http.Response, error) { return a(req), nil }
-
-func get(t testing.TB) *http.Request {
-	req := post(t, "")
-	req.Method = http.MethodGet
-	return req
-}
-
 var everySignal = []httpretry.Signal{httpretry.StripeShouldRetry, httpretry.XShouldRetry, httpretry.RetryAfterMS, httpretry.XMSRetryAfterMS,
 	httpretry.RetryAfter, httpretry.RateLimit, httpretry.RateLimitReset, httpretry.GitHubReset, httpretry.BybitReset}
 
@@ -77,11 +65,11 @@ func TestHeadersOfAnyLength(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &watch{}
-			base := fakeBase(func(*http.Request) *http.Response {
-				return &http.Response{StatusCode: 503, Header: http.Header{name: values}, Body: http.NoBody}
+			base := script(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 503, Header: http.Header{name: values}, Body: http.NoBody}, nil
 			})
 			tr := &httpretry.Transport{Base: base, Policy: atOnce(3, w), Signals: everySignal}
-			resp, err := tr.RoundTrip(get(t))
+			resp, err := tr.RoundTrip(request(t, "GET", ""))
 			require.NoError(t, err)
 			require.Equal(t, 3, httpretry.Attempts(resp), name)
 			require.Less(t, len(httpretry.Check(resp).Error()), 200)
@@ -116,7 +104,7 @@ func TestTricklingBody(t *testing.T) {
 		})
 		start := time.Now()
 		tr := &httpretry.Transport{Base: base, Policy: atOnce(3, &watch{})}
-		resp, err := tr.RoundTrip(get(t))
+		resp, err := tr.RoundTrip(request(t, "GET", ""))
 		require.NoError(t, err)
 		require.Equal(t, 503, resp.StatusCode)
 		require.Equal(t, 3, httpretry.Attempts(resp))
@@ -124,62 +112,6 @@ func TestTricklingBody(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 	})
 }
-
-// Bodies without end, and what a small one unpacks to, are drained up to 64 KiB.
-func TestDrainIsBoundedInBytes(t *testing.T) {
-	var bomb bytes.Buffer
-	z := gzip.NewWriter(&bomb)
-	z.Write(make([]byte, 10<<20))
-	require.NoError(t, z.Close())
-	unpacked, err := gzip.NewReader(bytes.NewReader(bomb.Bytes()))
-	require.NoError(t, err)
-	for name, body := range map[string]io.Reader{"endless": zeros{}, "bomb": unpacked} {
-		counted := &reads{Reader: body}
-		calls := 0
-		base := fakeBase(func(*http.Request) *http.Response {
-			if calls++; calls > 1 {
-				return &http.Response{StatusCode: 200, Body: http.NoBody}
-			}
-			return &http.Response{StatusCode: 503, ContentLength: -1, Body: counted}
-		})
-		tr := &httpretry.Transport{Base: base, Policy: atOnce(3, &watch{})}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		require.Equal(t, 2, httpretry.Attempts(resp))
-		require.LessOrEqual(t, counted.n, 64<<10+1, name)
-		require.Equal(t, 64<<10+1, counted.n, name)
-		require.Equal(t, 1, counted.closed)
-	}
-	// What says that it is longer is not even begun.
-	counted := &reads{Reader: zeros{}}
-	calls := 0
-	base := fakeBase(func(*http.Request) *http.Response {
-		calls++
-		return &http.Response{StatusCode: 503, ContentLength: 64<<10 + 1, Body: counted}
-	})
-	_, err = (&httpretry.Transport{Base: base, Policy: atOnce(2, &watch{})}).RoundTrip(get(t))
-	require.NoError(t, err)
-	require.Zero(t, counted.n)
-	require.Equal(t, 2, calls)
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-// reads counts what is read.
-type reads struct {
-	io.Reader
-	n, closed int
-}
-
-func (r *reads) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	r.n += n
-	return n, err
-}
-
-func (r *reads) Close() error { r.closed++; return nil }
 
 // 1xx without end is ended by AttemptTimeout, which they do not put off.
 func TestEndless1xx(t *testing.T) {
@@ -195,7 +127,7 @@ func TestEndless1xx(t *testing.T) {
 		start := time.Now()
 		p := atOnce(3, &watch{})
 		p.AttemptTimeout = time.Second
-		resp, err := (&httpretry.Transport{Base: base, Policy: p}).RoundTrip(get(t))
+		resp, err := (&httpretry.Transport{Base: base, Policy: p}).RoundTrip(request(t, "GET", ""))
 		require.Nil(t, resp)
 		require.ErrorIs(t, err, retry.ErrAttempts)
 		require.Equal(t, 3*time.Second, time.Since(start))
@@ -205,18 +137,14 @@ func TestEndless1xx(t *testing.T) {
 // Retry-After: 0, for ever, is waited for with the own wait, never less (fault B41).
 func TestRetryAfterZeroForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start, calls := time.Now(), 0
-		base := fakeBase(func(*http.Request) *http.Response {
-			calls++
-			return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"0"}}, Body: http.NoBody}
-		})
+		start, base := time.Now(), script(gives(429, "Retry-After: 0"))
 		w := &watch{}
 		p := &retry.Policy{MaxAttempts: -1, MaxElapsed: 10 * time.Second, Rand: func() float64 { return 0.5 }, Observe: w.Observe}
-		resp, err := (&httpretry.Transport{Base: base, Policy: p}).RoundTrip(get(t))
+		resp, err := (&httpretry.Transport{Base: base, Policy: p}).RoundTrip(request(t, "GET", ""))
 		require.NoError(t, err)
 		require.ErrorIs(t, httpretry.Check(resp), retry.ErrDeadline)
 		require.Less(t, time.Since(start), 10*time.Second)
-		require.Less(t, calls, 20)
+		require.Less(t, base.calls, 20)
 		for _, r := range w.records[:len(w.records)-1] {
 			require.GreaterOrEqual(t, r.Wait, r.OwnWait)
 			require.Positive(t, r.OwnWait)
@@ -229,16 +157,12 @@ func TestRetryAfterZeroForEver(t *testing.T) {
 func TestHintOfCenturies(t *testing.T) {
 	for _, value := range []string{"9999999999", strings.Repeat("9", 1<<20), "Fri, 31 Dec 9999 23:59:59 GMT"} {
 		synctest.Test(t, func(t *testing.T) {
-			start, calls := time.Now(), 0
-			base := fakeBase(func(*http.Request) *http.Response {
-				calls++
-				return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {value}}, Body: io.NopCloser(strings.NewReader("why"))}
-			})
-			resp, err := (&httpretry.Transport{Base: base}).RoundTrip(get(t))
+			start, base := time.Now(), script(gives(429, "Retry-After: "+value))
+			resp, err := (&httpretry.Transport{Base: base}).RoundTrip(request(t, "GET", ""))
 			require.NoError(t, err)
-			require.Equal(t, "why", read(t, resp))
+			require.Equal(t, "Too Many Requests", text(t, resp))
 			require.ErrorIs(t, httpretry.Check(resp), retry.ErrHint)
-			require.Equal(t, 1, calls)
+			require.Equal(t, 1, base.calls)
 			require.Equal(t, start, time.Now())
 		})
 	}
@@ -266,9 +190,9 @@ func TestContentLengthThatLies(t *testing.T) {
 				p := atOnce(4, &watch{})
 				p.Backoff = retry.Backoff{Base: time.Second} // net/http has noticed by then what it was sent too much
 				p.Rand = func() float64 { return 0.5 }
-				resp, err := (&httpretry.Transport{Base: base, Policy: p}).RoundTrip(get(t))
+				resp, err := (&httpretry.Transport{Base: base, Policy: p}).RoundTrip(request(t, "GET", ""))
 				require.NoError(t, err)
-				require.Equal(t, "done", read(t, resp))
+				require.Equal(t, "done", text(t, resp))
 				require.Equal(t, 3, httpretry.Attempts(resp))
 			})
 		})
@@ -309,9 +233,7 @@ func TestNoSecretsInTexts(t *testing.T) {
 		"no connection": &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 		}},
-		"a status": fakeBase(func(*http.Request) *http.Response {
-			return &http.Response{StatusCode: 503, Header: http.Header{"Set-Cookie": {"s3cret"}, "Retry-After": {"s3cret"}}, Body: io.NopCloser(strings.NewReader("s3cret"))}
-		}),
+		"a status": script(gives(503, "Set-Cookie: s3cret", "Retry-After: s3cret")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var logs bytes.Buffer

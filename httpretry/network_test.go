@@ -2,16 +2,14 @@ package httpretry_test
 
 import (
 	"context"
-	"encoding/binary"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/seed-3d0f8764/retry"
+	"encoding/binary"
 )
 
 // network is one of net.Pipes: a server listens on it, an http.Transport dials
@@ -66,29 +64,6 @@ func (n *network) Close() error {
 }
 
 func (n *network) Addr() net.Addr { return &net.IPAddr{IP: net.IPv4zero} }
-
-// watch keeps the records of operations.
-type watch struct {
-	mu      sync.Mutex
-	records []retry.Record
-}
-
-// Observe is a Policy.Observe.
-func (w *watch) Observe(_ context.Context, r retry.Record) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.records = append(w.records, r)
-}
-
-// Sends returns the sends of all records.
-func (w *watch) Sends() (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, r := range w.records {
-		n += r.Sends
-	}
-	return n
-}
 
 // The kinds of frame and the codes that are needed here (RFC 9113 6 and 7).
 const (
@@ -239,9 +214,4 @@ func overFrames(t *testing.T, f *frames) *http.Transport {
 		served.Wait()
 	})
 	return base
-}
-
-// atOnce is a policy that never waits and has no deadline.
-func atOnce(attempts int, w *watch) *retry.Policy {
-	return &retry.Policy{MaxAttempts: attempts, MaxElapsed: -1, Backoff: retry.Backoff{Base: -1 * time.Second}, Observe: w.Observe}
 }

@@ -13,7 +13,6 @@ import (
 	"net/textproto"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,103 +22,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// service is a real server on loopback that takes its handlers in turn, the
-// last for ever. It counts calls and connections, and keeps the bodies that
-// it has read.
-type service struct {
-	*httptest.Server
-	base *http.Transport // of its own: no other test uses its connections
-
-	mu     sync.Mutex
-	calls  int
-	conns  map[net.Conn]http.ConnState
-	bodies []string
-}
-
-func host(t testing.TB, handlers ...http.HandlerFunc) *service {
-	t.Helper()
-	s := &service{conns: map[net.Conn]http.ConnState{}, base: &http.Transport{}}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		data, _ := io.ReadAll(r.Body)
-		s.mu.Lock()
-		next := handlers[min(s.calls, len(handlers)-1)]
-		s.calls++
-		s.bodies = append(s.bodies, string(data))
-		s.mu.Unlock()
-		next(w, r)
-	}))
-	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.conns[c] = state
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.base.CloseIdleConnections()
-		s.Close()
-	})
-	return s
-}
-
-// open returns how many connections were made, and how many are not closed.
-func (s *service) open() (made, left int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, state := range s.conns {
-		if state != http.StateClosed && state != http.StateHijacked {
-			left++
-		}
-	}
-	return len(s.conns), left
-}
-
-// says is a handler that answers with a status, header lines and a body.
-func says(code int, body string, lines ...string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		for _, line := range lines {
-			name, value, _ := strings.Cut(line, ": ")
-			w.Header().Add(name, value)
-		}
-		w.WriteHeader(code)
-		io.WriteString(w, body)
-	}
-}
-
-// Acceptance: a server that answers 503 three times; always; and 400.
-func TestA503IsRepeatedWithGrowingWindows(t *testing.T) {
-	down := says(503, "down")
-	for _, c := range []struct {
-		name     string
-		handlers []http.HandlerFunc
-		calls    int
-		code     int
+// acceptance.md: 503 three times: growing windows, 4 calls; always 503: 5 calls;
+// 400 and 401: one call. Hints of 0 and of centuries (faults B29, B41).
+func TestStatusesOverTheWire(t *testing.T) {
+	for name, test := range map[string]struct {
+		steps []http.HandlerFunc
+		calls int
+		code  int
+		body  string
+		waits []time.Duration
 	}{
-		{"three times", []http.HandlerFunc{down, down, down, says(200, "up")}, 4, 200},
-		{"always", []http.HandlerFunc{down}, 5, 503},
-		{"400", []http.HandlerFunc{says(400, "no")}, 1, 400},
-		{"401", []http.HandlerFunc{says(401, "who")}, 1, 401},
+		"503 three times": {[]http.HandlerFunc{says(503, "down"), says(503, "down"), says(503, "down"), says(200, "up")}, 4, 200, "up",
+			[]time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond}},
+		"always 503": {[]http.HandlerFunc{says(503, "down")}, 5, 503, "down",
+			[]time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond}},
+		"400":                 {[]http.HandlerFunc{says(400, "no")}, 1, 400, "no", nil},
+		"401":                 {[]http.HandlerFunc{says(401, "who")}, 1, 401, "who", nil},
+		"501":                 {[]http.HandlerFunc{says(501, "what")}, 1, 501, "what", nil},
+		"a hint of a day":     {[]http.HandlerFunc{says(503, "down", "Retry-After: 86400")}, 1, 503, "down", nil},
+		"a hint of centuries": {[]http.HandlerFunc{says(503, "down", "Retry-After: 99999999999999999999")}, 1, 503, "down", nil},
+		"a hint of 0, for ever": {[]http.HandlerFunc{says(429, "busy", "Retry-After: 0")}, 5, 429, "busy",
+			[]time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond}},
+		"a hint": {[]http.HandlerFunc{says(429, "busy", "Retry-After: 7"), says(200, "up")}, 2, 200, "up", []time.Duration{7500 * time.Millisecond}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := host(t, c.handlers...)
-			w := &watch{}
-			p := &retry.Policy{Backoff: retry.Backoff{Base: 2 * time.Millisecond}, Observe: w.Observe}
+		t.Run(name, func(t *testing.T) {
+			s := host(t, test.steps...)
+			p, slept := waits(0.5)
 			resp, err := (&http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}).Get(s.URL)
 			require.NoError(t, err)
-			require.Equal(t, c.code, resp.StatusCode)
-			text(t, resp)
-			require.Equal(t, c.calls, s.calls)
-			require.Equal(t, c.calls, httpretry.Attempts(resp))
-			for i, r := range w.records[:c.calls-1] {
-				require.Equal(t, 2*time.Millisecond<<i, r.Window)
-			}
+			require.Equal(t, test.code, resp.StatusCode)
+			require.Equal(t, test.calls, httpretry.Attempts(resp))
+			require.Equal(t, test.body, text(t, resp), "the last answer, unread")
+			require.Equal(t, test.calls, s.calls)
+			require.Equal(t, test.waits, *slept)
 			made, _ := s.open()
-			require.Equal(t, 1, made, "a drained response gives its connection back")
+			require.Equal(t, 1, made, "what came in between was drained: one connection serves all")
 		})
 	}
 }
 
 // Acceptance: 429 with a hint of a second, then 503, then 200, in real time.
 func TestAHintIsWaitedForInRealTime(t *testing.T) {
+	t.Parallel()
 	s := host(t, says(429, "", "Retry-After: 1"), says(503, ""), says(200, "up"))
 	start := time.Now()
 	p := &retry.Policy{Rand: func() float64 { return 0.5 }}
@@ -330,39 +274,73 @@ func TestNoReplayOnTheWire(t *testing.T) {
 }
 
 // No goroutine and no connection is left behind, whatever becomes of the
-// requests: success, given up, cancelled, timed out, the body unread or half.
+// requests, many times over.
 func TestNothingIsLeftBehind(t *testing.T) {
-	stuck := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	before := runtime.NumGoroutine()
-	s := host(t, says(503, "down"), says(200, strings.Repeat("x", 100<<10)), says(503, strings.Repeat("x", 100<<10)), stuck)
+	long := strings.Repeat("x", 100<<10)
+	s := host(t, func(w http.ResponseWriter, r *http.Request) {
+		first := r.Header.Get("Nth") == "1"
+		switch path := r.URL.Path; {
+		case path == "/stuck":
+			<-r.Context().Done()
+		case path == "/dropped" && first:
+			panic(http.ErrAbortHandler)
+		case path == "/upgraded":
+			conn, rw, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+				rw.Flush()
+				conn.Close()
+			}
+		case path == "/down" || first:
+			w.WriteHeader(503)
+			io.WriteString(w, long)
+		default:
+			io.WriteString(w, long)
+		}
+	})
 	p := &retry.Policy{AttemptTimeout: time.Minute, MaxAttempts: 3, Backoff: retry.Backoff{Base: -1}}
-	client := &http.Client{Transport: &httpretry.Transport{Base: s.base, Policy: p}}
+	quickly := *p
+	quickly.AttemptTimeout = 5 * time.Millisecond
+	nth := roundTripper(func(req *http.Request) (*http.Response, error) {
+		req = req.Clone(req.Context())
+		req.Header.Set("Nth", fmt.Sprint(retry.Attempt(req.Context())))
+		return s.base.RoundTrip(req)
+	})
 	parent, cancel := context.WithCancel(t.Context()) // a long life, on which nothing may hang
 	defer cancel()
-	get := func(ctx context.Context, method string) (*http.Response, error) {
-		req, err := http.NewRequestWithContext(ctx, method, s.URL, strings.NewReader("hello"))
+	send := func(ctx context.Context, p *retry.Policy, method, path string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, method, s.URL+path, strings.NewReader("hello"))
 		require.NoError(t, err)
-		return client.Do(req)
+		return (&http.Client{Transport: &httpretry.Transport{Base: nth, Policy: p}}).Do(req)
 	}
-	resp, err := get(parent, "PUT") // 503, then 200: half of it is read
-	require.NoError(t, err)
-	_, err = io.ReadFull(resp.Body, make([]byte, 10))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	resp, err = get(parent, "POST") // a long 503, unread
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	p.AttemptTimeout = 20 * time.Millisecond
-	_, err = get(parent, "PUT")
-	require.ErrorIs(t, err, retry.ErrAttempts)
-	p.AttemptTimeout = time.Minute
+	returned := func(method, path string, code int, read int64) {
+		resp, err := send(parent, p, method, path)
+		require.NoError(t, err)
+		require.Equal(t, code, resp.StatusCode)
+		_, err = io.CopyN(io.Discard, resp.Body, read)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
 	stop := errors.New("stop")
-	ctx, cancelOne := context.WithCancelCause(parent)
-	time.AfterFunc(10*time.Millisecond, func() { cancelOne(stop) })
-	_, err = get(ctx, "PUT")
-	require.ErrorIs(t, err, stop)
+	for range 20 {
+		returned("PUT", "/", 200, 100<<10)
+		returned("PUT", "/dropped", 200, 10)
+		returned("PUT", "/down", 503, 0)
+		returned("POST", "/down", 503, 10)
+		returned("GET", "/upgraded", 101, 0)
 
-	client.CloseIdleConnections()
+		_, err := send(parent, &quickly, "PUT", "/stuck")
+		require.ErrorIs(t, err, retry.ErrAttempts)
+		ctx, cancelOne := context.WithCancelCause(parent)
+		time.AfterFunc(2*time.Millisecond, func() { cancelOne(stop) })
+		_, err = send(ctx, p, "PUT", "/stuck")
+		require.ErrorIs(t, err, stop)
+		_, err = send(ctx, p, "PUT", "/")
+		require.ErrorIs(t, err, stop)
+	}
+
+	s.base.CloseIdleConnections()
 	require.Eventually(t, func() bool {
 		_, left := s.open()
 		return left == 0

@@ -62,7 +62,7 @@ type answer struct {
 }
 
 // read reads the chosen signals of a response.
-func read(h http.Header, signals []Signal, now time.Time) (a answer) {
+func read(h http.Header, signals []Signal, now func() time.Time) (a answer) {
 	if signals == nil {
 		signals = defaultSignals
 	}
@@ -99,7 +99,7 @@ func (a *answer) decide(value string) {
 }
 
 // wait reads one signal that is a wait.
-func (s Signal) wait(h http.Header, now time.Time) (time.Duration, bool) {
+func (s Signal) wait(h http.Header, now func() time.Time) (time.Duration, bool) {
 	switch s {
 	case RetryAfterMS:
 		return retry.ParseDelay(h.Get("Retry-After-Ms"), time.Millisecond)
@@ -119,11 +119,11 @@ func (s Signal) wait(h http.Header, now time.Time) (time.Duration, bool) {
 		}
 	case GitHubReset:
 		if none(h.Get("X-Ratelimit-Remaining")) {
-			return retry.ParseReset(h.Get("X-Ratelimit-Reset"), time.Second, now)
+			return retry.ParseReset(h.Get("X-Ratelimit-Reset"), time.Second, now())
 		}
 	case BybitReset:
 		if none(h.Get("X-Bapi-Limit-Status")) {
-			return retry.ParseReset(h.Get("X-Bapi-Limit-Reset-Timestamp"), time.Millisecond, now)
+			return retry.ParseReset(h.Get("X-Bapi-Limit-Reset-Timestamp"), time.Millisecond, now())
 		}
 	}
 	return 0, false
@@ -136,16 +136,17 @@ func none(remaining string) bool {
 }
 
 // retryAfter reads the lines of Retry-After, by the server's own clock.
-func retryAfter(h http.Header, now time.Time) (after time.Duration, ok bool) {
+func retryAfter(h http.Header, now func() time.Time) (after time.Duration, ok bool) {
 	lines := h["Retry-After"]
 	if len(lines) == 0 {
 		return 0, false
 	}
-	if date, valid := httpdate.Parse(strings.Trim(h.Get("Date"), " \t"), now); valid {
-		now = date
+	from := now()
+	if date, valid := httpdate.Parse(strings.Trim(h.Get("Date"), " \t"), from); valid {
+		from = date
 	}
 	for _, line := range lines {
-		if d, valid := retry.ParseRetryAfter(line, now); valid {
+		if d, valid := retry.ParseRetryAfter(line, from); valid {
 			after, ok = max(after, d), true
 		}
 	}

@@ -30,7 +30,14 @@ import (
 //
 // AttemptTimeout and the deadline of the policy bound an attempt up to the
 // header of its response. After that only the request's own context bounds the
-// body: a download longer than both arrives whole.
+// body: a download longer than both arrives whole. Nothing else ends an attempt
+// on a server that refuses every HTTP/2 connection with GOAWAY: net/http opens
+// one after the other.
+//
+// The Sends of a [retry.Record] are the requests that net/http, as Base, has
+// written, its own repetitions included. One into a kept-alive connection that
+// turns out to be dead before a byte has left counts, too: net/http does not
+// tell those apart.
 //
 // A request's body is repeated through GetBody. One without is sent once, and
 // what came of it returned.
@@ -58,20 +65,19 @@ type Transport struct {
 	// CoverBody lets AttemptTimeout and deadline cover the body, too.
 	CoverBody bool
 	// NoReplay stops net/http from repeating a request by itself where a
-	// kept-alive connection turns out to be dead. What was not written at all
-	// may still go out on another connection. A POST with a key and without a
-	// body then goes out with an empty chunked body.
+	// kept-alive connection turns out to be dead, or an HTTP/2 server has reset
+	// its stream. What was not written at all may still go out on another
+	// connection. A POST with a key and without a body then goes out with an
+	// empty chunked body. One without key and body stays as it is, as does any
+	// other method that has no body (but GET, HEAD and OPTIONS): should a server
+	// reset its stream with PROTOCOL_ERROR, net/http repeats it.
 	NoReplay bool
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := &call{t: t, req: req, request: req, effect: Effect(req), unsent: req.Body}
+	c := &call{t: t, request: req, policy: *t.policy(), effect: Effect(req), unsent: req.Body}
 	defer c.abandon()
-	if t.Policy != nil {
-		c.policy = *t.Policy
-	}
-	c.custom, c.sleeper = c.policy.Classify, c.policy.Sleep
 	if t.Key != nil && c.effect == retry.Mutation && !marked(req.Context()) {
 		c.addKey(t.Key())
 	}
@@ -105,10 +111,20 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
+// defaults is the Policy behind a nil one.
+var defaults retry.Policy
+
+func (t *Transport) policy() *retry.Policy {
+	if t.Policy == nil {
+		return &defaults
+	}
+	return t.Policy
+}
+
 // now is what dates are measured against.
 func (t *Transport) now() time.Time {
-	if p := t.Policy; p != nil && p.Clock != nil {
-		return p.Clock()
+	if clock := t.policy().Clock; clock != nil {
+		return clock()
 	}
 	return time.Now()
 }
@@ -116,25 +132,22 @@ func (t *Transport) now() time.Time {
 // call is one request with all its attempts.
 type call struct {
 	t       *Transport
-	req     *http.Request // the caller's
-	request *http.Request // that with a key of ours
-	effect  retry.Effect
-	policy  retry.Policy
-	custom  retry.Classifier
-	sleeper func(context.Context, time.Duration) error
+	request *http.Request // the caller's, or that with a key of ours
+	policy  retry.Policy  // the Transport's, with effect and functions of this call
 
 	attempts int
 	unsent   io.ReadCloser  // the body of a request on which Base has not yet returned
 	open     *http.Response // of the last attempt, not yet drained
-	send     *sendContext   // under it
-	first    sending        // attempt 1
+	sent     *sending       // with which it was made
+	first    sending        // that of attempt 1
 	wrote    func()         // notes that the attempt's request went out; nil: nobody asks
+	effect   retry.Effect   // of the request
+	over     bool           // Base has nothing left to do with sent, by its contract
 	failed   bool           // some attempt has
 	done     bool           // the response is the caller's
 }
 
-// sending is what one attempt is sent with. Each has its own: Base may still
-// hold those of an earlier one.
+// sending is what an attempt is sent with.
 type sending struct {
 	sendContext
 	request http.Request
@@ -145,7 +158,7 @@ func (c *call) addKey(key string) {
 	if key == "" {
 		return
 	}
-	c.request = c.req.Clone(c.req.Context())
+	c.request = c.request.Clone(c.request.Context())
 	if c.request.Header == nil {
 		c.request.Header = http.Header{}
 	}
@@ -175,26 +188,9 @@ func (c *call) attempt(ctx context.Context) (*http.Response, error) {
 
 // try sends the request once.
 func (c *call) try(ctx context.Context) (*http.Response, error) {
-	s := &c.first
-	if c.attempts > 1 {
-		s = new(sending)
-	}
-	s.attempt, s.caller, s.cover = ctx, c.req.Context(), c.t.CoverBody
-	c.send = &s.sendContext
-	out := &s.request
-	*out = *c.request.WithContext(c.trace(ctx, c.send))
-	if c.attempts > 1 && hasBody(out) {
-		body, err := out.GetBody()
-		if err == nil && body == nil { // it would be sent without one
-			err = errors.New("httpretry: GetBody returned neither a body nor an error")
-		}
-		if err != nil {
-			return nil, retry.Permanent(err)
-		}
-		out.Body, c.unsent = body, body
-	}
-	if c.t.NoReplay {
-		stopReplay(out)
+	out, err := c.prepare(ctx)
+	if err != nil {
+		return nil, retry.Permanent(err)
 	}
 	resp, err := c.t.base().RoundTrip(out)
 	c.unsent = nil
@@ -205,9 +201,10 @@ func (c *call) try(ctx context.Context) (*http.Response, error) {
 		if resp != nil && resp.Body != nil { // Base must not, and a leak is no help
 			resp.Body.Close()
 		}
-		c.send.release()
+		c.sent.release()
 		return nil, err
 	}
+	c.over = c.wrote == nil && !hasBody(out)
 	if c.wrote != nil {
 		c.wrote()
 	}
@@ -217,10 +214,10 @@ func (c *call) try(ctx context.Context) (*http.Response, error) {
 	resp.Request = c.request
 	c.open = resp
 	j := judge(resp, c.t.Signals, c.t.Classify, c.t.now)
-	if !c.send.headerArrived() && resp.Body != http.NoBody {
+	if !c.sent.headerArrived() && resp.Body != http.NoBody {
 		// The attempt ended meanwhile, and the body with it.
 		c.drain()
-		return nil, context.Cause(c.send.inner)
+		return nil, context.Cause(c.sent.inner)
 	}
 	if j != nil {
 		return resp, j
@@ -228,13 +225,50 @@ func (c *call) try(ctx context.Context) (*http.Response, error) {
 	return resp, nil
 }
 
+// prepare makes what the attempt is sent with. Base may go on with those of an
+// earlier one until the body of its response is closed, says [http.RoundTripper];
+// net/http does even longer, but asks for Done then. Otherwise they serve again.
+func (c *call) prepare(ctx context.Context) (*http.Request, error) {
+	recorded := ctx.Value(wire.Key{}) != nil
+	if c.over && !recorded && c.sent.again(ctx) {
+		return &c.sent.request, nil
+	}
+	s := &c.first
+	if c.attempts > 1 {
+		s = new(sending)
+	}
+	c.sent, c.over, c.wrote = s, false, nil
+	s.attempt, s.caller, s.cover = ctx, c.request.Context(), c.t.CoverBody
+	send := context.Context(&s.sendContext)
+	if recorded {
+		send = c.trace(ctx, send)
+	}
+	out := &s.request
+	*out = *c.request.WithContext(send)
+	if c.attempts > 1 && hasBody(out) {
+		body, err := out.GetBody()
+		if err == nil && body == nil { // it would be sent without one
+			err = errors.New("httpretry: GetBody returned neither a body nor an error")
+		}
+		if err != nil {
+			return nil, err
+		}
+		out.Body, c.unsent = body, body
+	}
+	if c.t.NoReplay {
+		stopReplay(out)
+	}
+	return out, nil
+}
+
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
 // classify is the loop's Classifier.
 func (c *call) classify(err error) retry.Verdict {
+	custom := c.t.policy().Classify
 	if j, ok := err.(*judgement); ok {
-		if !j.marked && c.custom != nil {
-			return c.custom(&j.status)
+		if !j.marked && custom != nil {
+			return custom(&j.status)
 		}
 		return j.verdict()
 	}
@@ -242,8 +276,8 @@ func (c *call) classify(err error) retry.Verdict {
 	if class == retry.ClassTransient {
 		return retry.Verdict{Class: class}
 	}
-	if c.custom != nil {
-		return c.custom(err)
+	if custom != nil {
+		return custom(err)
 	}
 	// As http.Client would wrap it: an io.EOF is the lost end of an answer.
 	v := retry.Classify(&url.Error{Err: err})
@@ -289,8 +323,8 @@ func textClass(err error) retry.Class {
 // be used again, and waits.
 func (c *call) sleep(ctx context.Context, d time.Duration) error {
 	c.drain()
-	if c.sleeper != nil {
-		return c.sleeper(ctx, d)
+	if sleep := c.t.policy().Sleep; sleep != nil {
+		return sleep(ctx, d)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -305,11 +339,7 @@ func (c *call) sleep(ctx context.Context, d time.Duration) error {
 // trace lets the operations around know what goes out on the wire, where one
 // of them keeps records: once for each connection that the request was written
 // to. Over HTTP/2 a response may overtake the word that its request went out.
-func (c *call) trace(attempt context.Context, send *sendContext) context.Context {
-	c.wrote = nil
-	if attempt.Value(wire.Key{}) == nil {
-		return send
-	}
+func (c *call) trace(attempt, send context.Context) context.Context {
 	var m struct {
 		sync.Mutex
 		owed bool
@@ -344,9 +374,9 @@ func (c *call) hand(resp *http.Response, gaveUp *retry.Error) *http.Response {
 	}
 	switch {
 	case resp.Body == http.NoBody:
-		c.send.release()
-	case c.send.used():
-		resp.Body = newBody(resp.Body, c.send)
+		c.sent.release()
+	case c.sent.used():
+		resp.Body = newBody(resp.Body, &c.sent.sendContext)
 	}
 	return resp
 }
@@ -357,8 +387,8 @@ func (c *call) abandon() {
 	if c.done {
 		return
 	}
-	if c.send != nil {
-		defer c.send.release() // Close may panic
+	if c.sent != nil {
+		defer c.sent.release() // Close may panic
 	}
 	c.drain()
 	if c.unsent != nil {

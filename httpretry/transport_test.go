@@ -1,6 +1,8 @@
 package httpretry_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -21,114 +23,6 @@ import (
 	"github.com/seed-3d0f8764/retry/httpretry"
 	"github.com/stretchr/testify/require"
 )
-
-// noWait is a Sleep that does not, for tests of what comes out.
-func noWait(ctx context.Context, _ time.Duration) error { return ctx.Err() }
-
-// quick is the default policy without its waits.
-func quick() *retry.Policy { return &retry.Policy{Sleep: noWait} }
-
-// tracked is a body that knows what became of it.
-type tracked struct {
-	mu     sync.Mutex
-	r      io.Reader
-	eof    bool
-	closed int
-}
-
-func track(text string) *tracked { return &tracked{r: strings.NewReader(text)} }
-
-func (b *tracked) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed > 0 {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	n, err := b.r.Read(p)
-	b.eof = b.eof || err == io.EOF
-	return n, err
-}
-
-func (b *tracked) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed++
-	return nil
-}
-
-func (b *tracked) state() (eof bool, closed int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.eof, b.closed
-}
-
-// step is what a fake Base does with one request.
-type step func(*http.Request) (*http.Response, error)
-
-// status answers with it, and a short body.
-func fails(err error) step { return func(*http.Request) (*http.Response, error) { return nil, err } }
-
-// base is a Base that takes its steps in turn, the last for ever. As an
-// http.RoundTripper must, it reads and closes the body of each request.
-type base struct {
-	steps []step
-
-	mu     sync.Mutex
-	calls  int
-	bodies []string
-	heads  []http.Header
-}
-
-func script(steps ...step) *base { return &base{steps: steps} }
-
-func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
-	body := ""
-	if req.Body != nil {
-		data, _ := io.ReadAll(req.Body)
-		req.Body.Close()
-		body = string(data)
-	}
-	b.mu.Lock()
-	next := b.steps[min(b.calls, len(b.steps)-1)]
-	b.calls++
-	b.bodies = append(b.bodies, body)
-	b.heads = append(b.heads, req.Header.Clone())
-	b.mu.Unlock()
-	return next(req)
-}
-
-// request makes one, with a body that can be replayed unless it is "".
-func request(t testing.TB, method, body string) *http.Request {
-	t.Helper()
-	var r io.Reader
-	if body != "" {
-		r = strings.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://venue.example/order", r)
-	require.NoError(t, err)
-	return req
-}
-
-// exchange sends req and holds the answer to the first rule of an
-// http.RoundTripper: a response or an error, never both or neither (B120, B121).
-func exchange(t testing.TB, tr http.RoundTripper, req *http.Request) (*http.Response, error) {
-	t.Helper()
-	resp, err := tr.RoundTrip(req)
-	require.NotEqual(t, resp == nil, err == nil, "both or neither: %v, %v", resp, err)
-	if resp != nil {
-		require.NotNil(t, resp.Body)
-	}
-	return resp, err
-}
-
-// text reads a body to its end and closes it.
-func text(t testing.TB, resp *http.Response) string {
-	t.Helper()
-	data, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	return string(data)
-}
 
 // B120: the last response comes back whole, with a nil error.
 func TestTheLastResponseIsReturnedUnread(t *testing.T) {
@@ -273,6 +167,34 @@ func TestEveryEarlyReturnClosesTheRequestsBody(t *testing.T) {
 		require.Equal(t, 1, closed)
 		require.Zero(t, b.calls)
 	})
+	full := errors.New("full")
+	for name, p := range map[string]*retry.Policy{
+		"the gate refuses":    {Gate: refusing{full}},
+		"the journal refuses": {Journal: &retry.Journal{Save: func(context.Context, retry.State) error { return full }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, body := post(t.Context())
+			b := script(gives(200))
+			_, err := exchange(t, &httpretry.Transport{Base: b, Policy: p}, req)
+			require.ErrorIs(t, err, full)
+			_, closed := body.state()
+			require.Equal(t, 1, closed)
+			require.Zero(t, b.calls)
+		})
+	}
+	t.Run("no connection", func(t *testing.T) {
+		req, bodies := request(t, "PUT", ""), &opener{content: "hello"}
+		bodies.put(req)
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}
+		_, err := exchange(t, &httpretry.Transport{Base: &http.Transport{DialContext: dial}, Policy: quick()}, req)
+		require.ErrorIs(t, err, retry.ErrAttempts)
+		require.Eventually(t, func() bool { // net/http may close them later
+			opened, closed := bodies.count()
+			return opened == 5 && closed == 5
+		}, 5*time.Second, time.Millisecond)
+	})
 	t.Run("sent once", func(t *testing.T) {
 		req, body := post(t.Context())
 		resp, err := exchange(t, &httpretry.Transport{Base: script(gives(503)), Policy: quick()}, req)
@@ -318,6 +240,11 @@ func TestEveryEarlyReturnClosesTheRequestsBody(t *testing.T) {
 		require.Equal(t, 1, closed)
 	})
 }
+
+// refusing is a gate that nothing passes.
+type refusing struct{ err error }
+
+func (r refusing) Enter(context.Context, retry.Entry) (func(retry.Outcome), error) { return nil, r.err }
 
 // B114, B117: each attempt has a fresh reader of the same body.
 func TestEachAttemptHasAFreshBody(t *testing.T) {
@@ -399,28 +326,50 @@ func TestResponsesInBetweenAreDrained(t *testing.T) {
 	require.Equal(t, "third", text(t, resp))
 }
 
-// A response in between that says to have 64 KiB is read, one byte more is
-// not, nor is the connection of a 101 that a hook calls a failure (fault B165).
+// A response in between is read up to 64 KiB, whatever it unpacks to. One that
+// says to be longer is not begun, nor is the connection of a 101 that a hook
+// calls a failure (fault B165).
 func TestWhatIsDrained(t *testing.T) {
-	for _, c := range []struct {
-		code  int
-		size  int64
-		drain bool
-	}{{503, 64 << 10, true}, {503, 64<<10 + 1, false}, {101, -1, false}} {
-		body := track(strings.Repeat("x", int(max(0, c.size))))
+	const limit = 64 << 10
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	z.Write(make([]byte, 10<<20))
+	require.NoError(t, z.Close())
+	unpacked, err := gzip.NewReader(&bomb)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		code int
+		says int64 // Content-Length
+		body io.Reader
+		read int
+		eof  bool
+	}{
+		"the most":        {503, limit, strings.NewReader(strings.Repeat("x", limit)), limit, true},
+		"one too many":    {503, limit + 1, zeros{}, 0, false},
+		"it does not say": {503, -1, strings.NewReader(strings.Repeat("x", limit)), limit, true},
+		"endless":         {503, -1, zeros{}, limit + 1, false},
+		"a bomb":          {503, -1, unpacked, limit + 1, false},
+		"a connection":    {101, -1, zeros{}, 0, false},
+	} {
+		body := &tracked{r: c.body}
 		tr := &httpretry.Transport{Policy: quick(), Base: script(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: c.code, Body: body, ContentLength: c.size}, nil
+			return &http.Response{StatusCode: c.code, Body: body, ContentLength: c.says}, nil
 		}, gives(200)), Classify: func(r *http.Response) (retry.Verdict, bool) {
 			return retry.Verdict{Class: retry.ClassTransient}, r.StatusCode == c.code
 		}}
 		resp, err := exchange(t, tr, request(t, "GET", ""))
 		require.NoError(t, err)
 		require.Equal(t, 200, resp.StatusCode)
-		eof, closed := body.state()
-		require.Equal(t, c.drain, eof)
-		require.Equal(t, 1, closed)
+		require.Equal(t, c.read, body.read, name)
+		require.Equal(t, c.eof, body.eof, name)
+		require.Equal(t, 1, body.closed, name)
 	}
 }
+
+// zeros is a body without an end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A response in between that trickles is read for 100 ms, also where Base lets
 // its body know nothing of the request's context.
@@ -454,7 +403,7 @@ func (b *trickle) Read([]byte) (int, error) {
 
 func (b *trickle) Close() error { b.closed = true; return nil }
 
-// B128, B132, B145 and the table of methods: how often a 503 is sent.
+// B128, B129, B132, B145 and the table of methods: how often a 503 is sent.
 func TestWhatIsRepeatedGoesByTheRequest(t *testing.T) {
 	for _, c := range []struct {
 		name, method, key, xkey string
@@ -512,29 +461,37 @@ func TestWhatIsRepeatedGoesByTheRequest(t *testing.T) {
 	}
 }
 
-// B128: the loop stops with the response, and for the loop outside it is the
-// end too, with the Transport's reason.
-func TestAPostThatMayHaveBeenAppliedStopsAllLoops(t *testing.T) {
-	b := script(gives(503))
-	client := &http.Client{Transport: &httpretry.Transport{Base: b, Policy: quick()}, Timeout: time.Minute}
-	outer := 0
-	err := retry.Run(t.Context(), &retry.Policy{Sleep: noWait, Effect: retry.ReadOnly}, func(ctx context.Context) error {
-		outer++
-		resp, err := client.Do(request(t, "POST", "order").WithContext(ctx))
-		if err != nil {
-			return err
+// B128, B147: a response that the Transport gave up on is the end for the loop
+// outside, too, with the Transport's reason, whether it shares its allowance or not.
+func TestAResponseThatWasGivenUpOnStopsAllLoops(t *testing.T) {
+	for method, want := range map[string]struct {
+		calls  int
+		reason error
+		effect retry.Effect
+	}{"POST": {1, retry.ErrUnknownOutcome, retry.Mutation}, "GET": {5, retry.ErrAttempts, retry.ReadOnly}} {
+		for _, part := range []func(context.Context) context.Context{func(ctx context.Context) context.Context { return ctx }, retry.Detach} {
+			b := script(gives(503))
+			client := &http.Client{Transport: &httpretry.Transport{Base: b, Policy: quick()}, Timeout: time.Minute}
+			outer := 0
+			err := retry.Run(t.Context(), &retry.Policy{Sleep: noWait, Effect: retry.ReadOnly}, func(ctx context.Context) error {
+				outer++
+				resp, err := client.Do(request(t, method, "").WithContext(part(ctx)))
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				return httpretry.Check(resp)
+			})
+			require.Equal(t, 1, outer)
+			require.Equal(t, want.calls, b.calls)
+			e, ok := err.(*retry.Error)
+			require.True(t, ok)
+			require.Equal(t, want.reason, e.Reason)
+			s, ok := errors.AsType[*retry.StatusError](err)
+			require.True(t, ok)
+			require.Equal(t, retry.StatusError{Method: method, Code: 503, Effect: want.effect}, *s)
 		}
-		defer resp.Body.Close()
-		return httpretry.Check(resp)
-	})
-	require.Equal(t, 1, outer)
-	require.Equal(t, 1, b.calls)
-	require.ErrorIs(t, err, retry.ErrUnknownOutcome)
-	e, _ := err.(*retry.Error)
-	require.Equal(t, retry.ErrUnknownOutcome, e.Reason)
-	s, ok := errors.AsType[*retry.StatusError](err)
-	require.True(t, ok)
-	require.Equal(t, retry.StatusError{Method: "POST", Code: 503, Effect: retry.Mutation}, *s)
+	}
 }
 
 // What a Transport knows of its response survives a client that wraps the
@@ -650,11 +607,8 @@ func TestTheHookOfATransportSeesTheBody(t *testing.T) {
 		}
 	}
 	b := script(answer("busy"), answer("done"))
-	var waits []time.Duration
-	p := &retry.Policy{Spread: -1, Rand: func() float64 { return 0 }, Sleep: func(_ context.Context, d time.Duration) error {
-		waits = append(waits, d)
-		return nil
-	}}
+	p, slept := waits(0)
+	p.Spread = -1
 	tr := &httpretry.Transport{Base: b, Policy: p, Classify: func(r *http.Response) (retry.Verdict, bool) {
 		data, _ := io.ReadAll(r.Body)
 		return retry.Verdict{Class: retry.ClassThrottled, After: 7 * time.Second}, string(data) == "busy"
@@ -662,7 +616,7 @@ func TestTheHookOfATransportSeesTheBody(t *testing.T) {
 	resp, err := exchange(t, tr, request(t, "POST", "x"))
 	require.NoError(t, err)
 	require.Equal(t, "done", text(t, resp))
-	require.Equal(t, []time.Duration{7 * time.Second}, waits)
+	require.Equal(t, []time.Duration{7 * time.Second}, *slept)
 
 	p.MaxAttempts, b.calls = 1, 0
 	resp, err = exchange(t, tr, request(t, "POST", "x"))
@@ -744,27 +698,6 @@ func TestKeys(t *testing.T) {
 	require.Equal(t, b.heads[0], resp.Request.Header, "the request that was sent")
 }
 
-// waits is a policy that tells its waits and takes no time for them.
-func waits(u float64) (*retry.Policy, *[]time.Duration) {
-	var slept []time.Duration
-	return &retry.Policy{Rand: func() float64 { return u }, Sleep: func(ctx context.Context, d time.Duration) error {
-		slept = append(slept, d)
-		return ctx.Err()
-	}}, &slept
-}
-
-// gives is a step with a status and header lines.
-func gives(code int, lines ...string) step {
-	return func(*http.Request) (*http.Response, error) {
-		h := http.Header{}
-		for _, line := range lines {
-			name, value, _ := strings.Cut(line, ": ")
-			h.Add(name, value)
-		}
-		return &http.Response{StatusCode: code, Header: h, Body: track(http.StatusText(code))}, nil
-	}
-}
-
 // B55, B135: the signals that a Transport believes are those chosen.
 func TestSignalsOfATransport(t *testing.T) {
 	for _, c := range []struct {
@@ -839,7 +772,7 @@ func TestADateCountsFromTheArrivalOfTheResponse(t *testing.T) {
 	require.Equal(t, 30*time.Second, s.After)
 }
 
-// AttemptTimeout ends an attempt that has no answer; B115: the next has the
+// B136: AttemptTimeout ends an attempt that has no answer; B115: the next has the
 // whole body all the same.
 func TestAttemptTimeoutBeforeTheHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -969,6 +902,93 @@ func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
+}
+
+// Who asks for Done only after the response was returned waits for the end of
+// the caller's context, and nothing hangs on that for longer than he does.
+func TestTheContextOfAnAttemptAskedLate(t *testing.T) {
+	caller, cancel := context.WithCancel(t.Context())
+	hooks := &hooked{Context: caller}
+	var ctx context.Context
+	tr := &httpretry.Transport{Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+		ctx = req.Context()
+		return &http.Response{StatusCode: 200, Body: track("x")}, nil
+	})}
+	resp, err := exchange(t, tr, request(t, "GET", "").WithContext(hooks))
+	require.NoError(t, err)
+	require.Equal(t, ctx.Done(), caller.Done())
+	derived, stop := context.WithCancel(ctx)
+	stop()
+	require.NoError(t, resp.Body.Close())
+	require.Error(t, derived.Err())
+	require.Zero(t, hooks.n)
+	require.NoError(t, ctx.Err())
+	require.NoError(t, context.Cause(ctx))
+	cancel()
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+}
+
+// hooked is a context that counts the functions that wait for its end.
+type hooked struct {
+	context.Context
+	n int
+}
+
+func (h *hooked) AfterFunc(f func()) func() bool {
+	h.n++
+	stop := context.AfterFunc(h.Context, f)
+	return func() bool {
+		h.n--
+		return stop()
+	}
+}
+
+// Value hides the standard context, so that AfterFunc is used.
+func (h *hooked) Value(any) any { return nil }
+
+// Base may still hold what an attempt was sent with: if it has failed without an
+// answer, if it had a body, if Base waits for its end. Otherwise it serves again,
+// for the next attempt's number and time.
+func TestWhatAnAttemptIsSentWith(t *testing.T) {
+	for name, c := range map[string]struct {
+		body   string
+		waits  bool
+		first  step
+		shared bool
+	}{
+		"an answer":       {"", false, gives(503), true},
+		"no answer":       {"", false, fails(syscall.ECONNRESET), false},
+		"a body":          {"hello", false, gives(503), false},
+		"Base waits":      {"", true, gives(503), false},
+		"Base has waited": {"hello", true, fails(syscall.ECONNRESET), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent []*http.Request
+				b := script(c.first, gives(200))
+				base := roundTripper(func(req *http.Request) (*http.Response, error) {
+					sent = append(sent, req)
+					ctx := req.Context()
+					require.Equal(t, len(sent), retry.Attempt(ctx))
+					at, _ := ctx.Deadline()
+					require.Equal(t, time.Second, time.Until(at))
+					if c.waits {
+						require.NotNil(t, ctx.Done())
+					}
+					require.NoError(t, ctx.Err())
+					return b.RoundTrip(req)
+				})
+				p := &retry.Policy{AttemptTimeout: time.Second, Backoff: retry.Backoff{Base: 2 * time.Second, Jitter: retry.NoJitter}}
+				resp, err := exchange(t, &httpretry.Transport{Base: base, Policy: p}, request(t, "PUT", c.body))
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+				require.Equal(t, c.shared, sent[0] == sent[1])
+				if c.waits {
+					require.Error(t, sent[0].Context().Err(), "attempt 1 has ended")
+				}
+			})
+		})
+	}
 }
 
 // B143: a body that breaks is no failure of the request: it was answered.

@@ -114,16 +114,11 @@ func TestEarly503s(t *testing.T) {
 	defer s.Close()
 	w := &watch{}
 	c, p := client(t, &httpretry.Transport{Policy: atOnce(2, w)})
-	var opened, closed atomic.Int64
-	open := func() (io.ReadCloser, error) {
-		opened.Add(1)
-		return &counted{strings.NewReader(strings.Repeat("x", 300<<10)), &closed, sync.Once{}}, nil
-	}
+	bodies := &opener{content: strings.Repeat("x", 300<<10)}
 	for range 500 {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, nil)
 		require.NoError(t, err)
-		req.ContentLength, req.GetBody = 300<<10, open
-		req.Body, _ = open()
+		bodies.put(req)
 		resp, err := c.Do(req)
 		if err != nil { // the connection was reset before the answer was read
 			require.ErrorIs(t, err, retry.ErrAttempts)
@@ -133,20 +128,13 @@ func TestEarly503s(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 	}
 	c.CloseIdleConnections()
-	require.Eventually(t, func() bool { return opened.Load() == closed.Load() }, 10*time.Second, time.Millisecond)
-	require.EqualValues(t, 1000, opened.Load())
+	require.Eventually(t, func() bool {
+		opened, closed := bodies.count()
+		return opened == 1000 && closed == 1000
+	}, 10*time.Second, time.Millisecond)
 	require.EqualValues(t, 1000, w.Sends())
 	require.EqualValues(t, 1000, p.heads.Load())
 }
-
-// counted is a body that counts the first Close.
-type counted struct {
-	io.Reader
-	n    *atomic.Int64
-	once sync.Once
-}
-
-func (c *counted) Close() error { c.once.Do(func() { c.n.Add(1) }); return nil }
 
 // Parallel requests with distinct ids, each failed once: every response is that
 // of its request, and no body is another's (fault B172).
@@ -163,23 +151,14 @@ func TestParallelRequestsDoNotMix(t *testing.T) {
 	defer s.Close()
 	w := &watch{}
 	c, p := client(t, &httpretry.Transport{Policy: atOnce(3, w)})
-	var all sync.WaitGroup
-	got := make([]string, 100)
-	for n := range got {
-		all.Go(func() {
-			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, strings.NewReader(fmt.Sprint("body of ", n)))
-			req.Header.Set("Id", fmt.Sprint(n))
-			resp, err := c.Do(req)
-			if err != nil {
-				got[n] = err.Error()
-				return
-			}
-			defer resp.Body.Close()
-			body, _ := io.ReadAll(resp.Body)
-			got[n] = string(body)
-		})
-	}
-	all.Wait()
+	got := parallel(100, func(n int) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, strings.NewReader(fmt.Sprint("body of ", n)))
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Id", fmt.Sprint(n))
+		return c.Do(req)
+	})
 	for n := range got {
 		require.Equal(t, fmt.Sprintf("%d body of %d", n, n), got[n])
 	}
@@ -250,14 +229,9 @@ func TestTimeoutWhileTheRequestIsWritten(t *testing.T) {
 			w := &watch{}
 			p := atOnce(3, w)
 			p.AttemptTimeout = time.Second
-			var opened, closed atomic.Int64
-			open := func() (io.ReadCloser, error) {
-				opened.Add(1)
-				return &counted{strings.NewReader(strings.Repeat("x", 1<<20)), &closed, sync.Once{}}, nil
-			}
-			req := post(t, "")
-			req.Method, req.ContentLength, req.GetBody = method, 1<<20, open
-			req.Body, _ = open()
+			bodies := &opener{content: strings.Repeat("x", 1<<20)}
+			req := request(t, method, "")
+			bodies.put(req)
 			start := time.Now()
 			resp, err := (&httpretry.Transport{Base: base, Policy: p}).RoundTrip(req)
 			require.Nil(t, resp)
@@ -265,8 +239,8 @@ func TestTimeoutWhileTheRequestIsWritten(t *testing.T) {
 			require.Equal(t, time.Duration(attempts)*time.Second, time.Since(start))
 			require.Equal(t, attempts, w.Sends())
 			synctest.Wait()
-			require.EqualValues(t, attempts, opened.Load())
-			require.EqualValues(t, attempts, closed.Load())
+			opened, closed := bodies.count()
+			require.Equal(t, []int{attempts, attempts}, []int{opened, closed})
 		})
 	}
 }
