@@ -37,7 +37,7 @@ var marks = []mark{
 func (r *report) herdPicture(command string) string {
 	d := newDrawing(1000, 560, "Calls and time that clients need to get a call each through a rate limit, by strategy")
 	d.text(24, 34, "start", ink, "What it costs to get everybody through a limit of 10 calls per second", bold, large)
-	d.text(24, 56, "start", faint, "All call at the same instant. Lower and further left is better; nothing can be below the floor.")
+	d.text(24, 56, "start", faint, "All call at the same instant. Lower and further left is better; nothing can be below the floor. Times do not start at 0.")
 	x := 24.0
 	for _, group := range []struct{ name, color string }{
 		{"each alone, no hint", orange}, {"each alone, Retry-After in whole seconds", purple}, {"a gate that all share, round trip 100 ms", blue}, {"floor", ink},
@@ -87,12 +87,12 @@ func (r *report) stormPicture(command string) string {
 	d.text(24, 56, "start", faint, "100 processes ask for 80% of what one queue serves. Clients give a call up after 1 s; the server does the work all the same.")
 
 	across := axis{from: 76, to: 976, low: -10, high: 110, ticks: []float64{-10, 0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110}, unit: " s"}
-	share := axis{from: 340, to: 110, low: 0, high: 130, ticks: []float64{0, 25, 50, 75, 100, 125}, unit: "%"}
+	share := axis{from: 340, to: 110, low: 0, high: 140, ticks: []float64{0, 25, 50, 75, 100, 125}, unit: "%"}
 	load := axis{from: 600, to: 420, low: 0, high: 4.5, ticks: []float64{0, 1, 2, 3, 4}, unit: "×"}
 	for _, up := range []axis{share, load} {
 		d.rect(across.at(0), up.to, across.at(10)-across.at(0), up.from-up.to, "#fbe9e7")
 	}
-	d.frame(across, share, "", "requests answered within a second, share of those that come in")
+	d.frame(across, share, "", "requests answered in each second, share of those that come in")
 	d.frame(across, load, "time since the outage began", "calls sent, as a multiple of the requests that come in")
 	d.text(across.at(5), share.to+16, "middle", orange, "outage", small)
 
