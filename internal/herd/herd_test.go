@@ -96,8 +96,8 @@ func TestCrowdsWithoutHint(t *testing.T) {
 		{twin, [5][2]float64{{299, 16.3}, {7049, 114.9}, {1373, 50.3}, {3922, 33.9}, {38691, 315}}},
 	} {
 		for i, h := range crowds {
-			runs := []int{200, 20, 60, 20, 16}[i]
-			f := h.runs(row.st, sample(runs, 10*runs), random)
+			runs := []int{200, 20, 60, 20, 8}[i]
+			f := h.runs(row.st, sample(runs, 12*runs), random)
 			what := fmt.Sprintf("%s, %d at %d/s: %.1f±%.1f / %.2f±%.2f", row.st.name, h.clients, h.rate, f.calls.mean(), f.calls.sure(), f.last.mean(), f.last.sure())
 			t.Log(what)
 			near(t, row.want[i][0], f.calls, 1, what)
