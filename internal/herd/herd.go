@@ -24,7 +24,8 @@ type server struct {
 	window time.Duration // 0: 1s
 	shift  time.Duration // a window begins at shift
 	hint   hinting
-	bucket bool // instead of windows: a bucket of rate tokens that fills in one window
+	bucket bool          // instead of windows: a bucket of rate tokens that fills in one window
+	double time.Duration // >0: when the rate doubles
 
 	begun  bool
 	index  time.Duration // of the current window
@@ -38,6 +39,9 @@ func (s *server) call(now time.Duration) (ok bool, next time.Duration) {
 	window := s.window
 	if window == 0 {
 		window = time.Second
+	}
+	if s.double > 0 && now >= s.double {
+		s.rate, s.double = 2*s.rate, 0
 	}
 	if s.bucket {
 		if !s.begun {
@@ -156,7 +160,11 @@ func (h herd) floor() (calls int, last time.Duration) {
 	if window == 0 {
 		window = time.Second
 	}
-	return h.clients, time.Duration((h.clients-1)/h.server.rate) * window
+	windows := (h.clients - 1) / h.server.rate
+	if before := int(h.server.double / window); before > 0 && windows > before {
+		windows = before + (h.clients-1-before*h.server.rate)/(2*h.server.rate)
+	}
+	return h.clients, time.Duration(windows) * window
 }
 
 // figures are the means over runs.

@@ -211,18 +211,19 @@ func (r *report) withHint() {
 }
 
 func (r *report) gates() {
-	hows := []gated{noGate, resumeOnly, pacedGate, openGate}
+	hows := []gated{noGate, resumeOnly, awsAdaptive, pacedGate, openGate}
+	means := make([]overFloor, len(hows))
 	head := []string{"floor"}
 	for _, how := range hows {
 		head = append(head, how.name)
 	}
 	r.table("Gates", "one for each process, round trip 100ms ± 50% unless said: calls / last success in s", head, func(row func(string, ...string)) {
-		for _, w := range gateWorlds {
+		for i, w := range gateWorlds {
 			cells := []string{least(w.floor())}
-			for _, how := range hows {
+			for j, how := range hows {
 				runs := r.runs(10, 200)
 				if w.processes*w.workers > 100 {
-					runs = r.runs(2, 50)
+					runs = r.runs(2, 20)
 					if how.name == pacedGate.name {
 						runs = r.runs(4, 200)
 					}
@@ -230,9 +231,18 @@ func (r *report) gates() {
 				f := w.runs(r.t, how, runs)
 				cells = append(cells, cost(f))
 				r.keepGate(w.name, how, f)
+				if i < meanWorlds {
+					means[j].add(w, f)
+				}
 			}
 			row(w.name, cells...)
 		}
+		cells := []string{"1 / 1"}
+		for _, m := range means {
+			calls, last := m.means()
+			cells = append(cells, fmt.Sprintf("%.2f / %.2f", calls, last))
+		}
+		row(fmt.Sprintf("geometric mean of the first %d over the floor", meanWorlds), cells...)
 	})
 }
 
