@@ -69,7 +69,7 @@ func TestOtherGates(t *testing.T) {
 		{resumeOnly, "100 at 10/s, no hint", 699, 91},
 	} {
 		w := gateWorldNamed(t, row.world)
-		f := w.runs(t, row.how, sample(max(4, 4000/(w.processes*w.workers)), 200))
+		f := w.runs(t, row.how, sample(max(8, 4000/(w.processes*w.workers)), 200))
 		what := fmt.Sprintf("%s, %s: %.0f±%.1f / %.1f±%.2f", row.how.name, w.name, f.calls.mean(), f.calls.sure(), f.last.mean(), f.last.sure())
 		t.Log(what)
 		require.InDelta(t, row.calls, f.calls.mean(), 2*f.calls.sure()+0.01*row.calls, what)

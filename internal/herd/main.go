@@ -20,7 +20,7 @@ import (
 	"unicode/utf8"
 )
 
-const usage = `Usage: go run ./internal/herd [-quick] [-svg folder]
+const usage = `Usage: go run ./internal/herd [-quick] [-svg folder] [-search]
 
 Simulates herds, hints, gates, storms and contention with the package's own code,
 prints what the strategies cost, and draws herd.svg and storm.svg. Takes minutes.
@@ -30,6 +30,7 @@ prints what the strategies cost, and draws herd.svg and storm.svg. Takes minutes
 func main() {
 	quick := flag.Bool("quick", false, "few runs: seconds, and wider intervals; draws nothing unless -svg is given")
 	folder := flag.String("svg", "", "where to draw (default docs)")
+	search := flag.Bool("search", false, "search for better constants instead, and print how they do in worlds not searched")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), usage)
 		flag.PrintDefaults()
@@ -48,9 +49,14 @@ func main() {
 		Name: "herd",
 		F: func(t *testing.T) {
 			r := &report{t: t, out: os.Stdout, news: os.Stderr, quick: *quick}
-			err := r.all()
-			if err == nil && *folder != "" {
-				err = r.draw(*folder)
+			var err error
+			switch {
+			case *search:
+				err = r.search()
+			default:
+				if err = r.all(); err == nil && *folder != "" {
+					err = r.draw(*folder)
+				}
 			}
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "herd:", err)

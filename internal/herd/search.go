@@ -1,0 +1,105 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/seed-3d0f8764/retry"
+)
+
+// band is elapsed jitter with other constants: (low + (high-low)*u) * min(most, base + growth*elapsed).
+type band struct {
+	base, most        time.Duration
+	growth, low, high float64
+}
+
+// shipped is what ElapsedJitter is, with Base 2s and Cap 25s.
+var shipped = band{2 * time.Second, 20 * time.Second, 0.75, 0.5, 1.25}
+
+func (b band) backoff() retry.Backoff {
+	return retry.Backoff{Base: b.base, Cap: -1, Jitter: func(s retry.Step) time.Duration {
+		window := min(float64(b.most), float64(b.base)+b.growth*float64(s.Elapsed))
+		return time.Duration((b.low + (b.high-b.low)*s.Draw) * window)
+	}}
+}
+
+func (b band) String() string {
+	return fmt.Sprintf("U(%.2f, %.2f) * min(%.1fs, %.2fs + %.2f*elapsed)", b.low, b.high, b.most.Seconds(), b.base.Seconds(), b.growth)
+}
+
+// beside is b's figures as multiples of another's: geometric means over worlds, and the worst of each.
+type beside struct {
+	calls, last, worstCalls, worstLast float64
+}
+
+// score is what is made small: the worse of the two, as one is easily bought with the other.
+func (s beside) score() float64 { return max(s.calls, s.last) }
+
+// compare plays both with the same seeds.
+func compare(worlds []world, b, with retry.Backoff, calls int) (s beside) {
+	for _, w := range worlds {
+		n := w.enough(calls)
+		got, want := w.bareRuns(b, n), w.bareRuns(with, n)
+		c, l := got.calls.mean()/want.calls.mean(), got.last.mean()/want.last.mean()
+		s.calls += math.Log(c)
+		s.last += math.Log(l)
+		s.worstCalls, s.worstLast = max(s.worstCalls, c), max(s.worstLast, l)
+	}
+	n := float64(len(worlds))
+	s.calls, s.last = math.Exp(s.calls/n), math.Exp(s.last/n)
+	return s
+}
+
+// searchElapsed looks for better constants over the eleven pairs, and prints what the best of them do in
+// the worlds that it has not seen.
+func (r *report) searchElapsed() {
+	type found struct {
+		band
+		score float64
+	}
+	draws := pcg(1 << 20)
+	between := func(low, high float64) float64 { return low + (high-low)*draws.Float64() }
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	var all []found
+	try := func(b band) {
+		all = append(all, found{b, compare(pairs, b.backoff(), shipped.backoff(), 4000).score()})
+	}
+	first, then := r.runs(20, 150), r.runs(10, 250)
+	for range first {
+		try(band{seconds(between(1, 4)), seconds(between(10, 40)), between(0.3, 1.5), between(0.2, 0.9), between(1, 2)})
+	}
+	for range then { // near the best ones
+		slices.SortFunc(all, func(a, b found) int { return cmp.Compare(a.score, b.score) })
+		b := all[draws.IntN(6)].band
+		b.base = seconds(b.base.Seconds() * math.Exp(0.1*draws.NormFloat64()))
+		b.most = seconds(b.most.Seconds() * math.Exp(0.1*draws.NormFloat64()))
+		b.growth *= math.Exp(0.1 * draws.NormFloat64())
+		b.low *= math.Exp(0.1 * draws.NormFloat64())
+		b.high *= math.Exp(0.05 * draws.NormFloat64())
+		if b.low < b.high {
+			try(b)
+		}
+	}
+	slices.SortFunc(all, func(a, b found) int { return cmp.Compare(a.score, b.score) })
+	heldOut := append(slices.Clone(laterPairs), otherServers...)
+	r.table("Elapsed jitter, other constants", fmt.Sprintf("as multiples of the shipped ones: geometric mean (worst); %d candidates were tried on the eleven pairs", len(all)),
+		[]string{"eleven pairs: calls", "last", "held-out worlds: calls", "last"}, func(row func(string, ...string)) {
+			calls := r.runs(20_000, 100_000)
+			for _, f := range all[:6] {
+				var cells []string
+				for _, worlds := range [][]world{pairs, heldOut} {
+					s := compare(worlds, f.backoff(), shipped.backoff(), calls)
+					cells = append(cells, fmt.Sprintf("%.3f (%.2f)", s.calls, s.worstCalls), fmt.Sprintf("%.3f (%.2f)", s.last, s.worstLast))
+				}
+				row(f.String(), cells...)
+			}
+		})
+}
+
+func (r *report) search() error {
+	r.searchElapsed()
+	return r.err
+}
