@@ -104,7 +104,7 @@ const (
 	slowestPace  = 0.05 // calls per second
 	fastestPace  = 1e9
 	firstPause   = time.Second // after a throttle without a hint
-	longestPause = 30 * time.Second
+	longestPause = 20 * time.Second
 )
 
 // waiter is one call that waits.
@@ -365,7 +365,7 @@ func (g *PacedGate) pause(learn bool, hint time.Duration) time.Duration {
 	doubled := func(by time.Duration, n int) time.Duration { return min(longestPause, by<<min(n, 5)) }
 	switch {
 	case hint > 0 && g.barren > 1 && learn: // others are faster than we: spread over later windows too
-		return after(hint, part(g.draw(), doubled(min(longestPause, max(hint, firstPause)), g.barren-2)))
+		return after(hint, part(g.draw(), doubled(min(longestPause, max(hint, firstPause)), g.barren-1)))
 	case hint > 0:
 		return hint
 	case g.accepted == 0 && g.barren > 1:
