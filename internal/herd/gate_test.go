@@ -33,20 +33,21 @@ func TestPacedGateReach(t *testing.T) {
 	}
 }
 
-// Over 22 worlds, geometric means: as measured with another program.
+// Over 22 worlds, geometric means: not more than was measured with another program, which has no rule
+// of its own for hints of whole seconds.
 func TestPacedGateOverManyWorlds(t *testing.T) {
 	var mean overFloor
 	for _, w := range gateWorlds[:meanWorlds] {
 		f := w.runs(t, pacedGate, sample(max(4, 2000/(w.processes*w.workers)), 200))
 		mean.add(w, f)
-		if w.name == "1,000 at 10/s, whole seconds" { // a weak spot
-			require.InEpsilon(t, 126, f.last.mean(), 0.03)
+		if w.name == "1,000 at 10/s, whole seconds" { // was 126s before such hints were treated apart
+			require.LessOrEqual(t, f.last.mean(), 118.0)
 		}
 	}
 	calls, last := mean.means()
 	t.Logf("%.3f / %.3f", calls, last)
-	require.InDelta(t, 1.23, calls, 0.02)
-	require.InDelta(t, 1.18, last, 0.02)
+	require.LessOrEqual(t, calls, 1.23)
+	require.LessOrEqual(t, last, 1.18)
 }
 
 // What the others take, as measured with another program.
