@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -149,8 +150,53 @@ func (r *report) unseenGates() {
 	})
 }
 
+// searchBudget weighs how soon a storm is over against what a Bucket refuses where calls fail now and
+// then by themselves: 1 in 10, at processes that are busy, and at many that are not.
+func (r *report) searchBudget() {
+	seed := func(i int) *rand.Rand { return pcg(1<<20 + i) }
+	lost := func(w storm, d defence) string {
+		var failed, requested int
+		for _, a := range repeat(r.runs(1, 4), func(i int) aftermath { return w.run(d, seed(i)) }) {
+			failed += a.failed
+			requested += a.requested
+		}
+		return fmt.Sprintf("%.2f%%", 100*float64(failed)/float64(requested))
+	}
+	heals := func(w storm, d defence) string {
+		s := total(repeat(r.runs(1, 4), func(i int) aftermath { return w.run(d, seed(i)) }))
+		return fmt.Sprintf("%.1f", s.recovery.mean())
+	}
+	storms := []storm{weather, weather, weather}
+	storms[1].processes = 300
+	storms[2].outage, storms[2].load = 5*time.Second, 0.9
+	for i := range storms {
+		storms[i].end = 150 * time.Second
+	}
+	busy := storm{capacity: 1000, load: 0.5, processes: 5, end: 60 * time.Second, timeout: time.Second, failing: 0.1}
+	idle := busy
+	idle.processes = 250
+	worse := busy
+	worse.failing = 0.15
+	r.table("Bucket, other settings", "seconds until a storm is over; share of requests lost where calls fail by themselves",
+		[]string{"100 processes", "300 processes", "5s, 90% load", "10% fail", "10%, idle", "15% fail"}, func(row func(string, ...string)) {
+			for _, b := range []struct{ capacity, earns float64 }{
+				{10, 0.2}, {3, 0.2}, {5, 0.2}, {7, 0.2}, {20, 0.2}, {10, 0.1}, {10, 0.15}, {10, 0.3}, {5, 0.3}, {5, 0.5}, {3, 0.5},
+			} {
+				d := defence{attempts: 5, budget: func(*sim) retry.Budget {
+					return &retry.Bucket{Capacity: b.capacity, PerSuccess: b.earns}
+				}}
+				var cells []string
+				for _, w := range storms {
+					cells = append(cells, heals(w, d))
+				}
+				row(fmt.Sprintf("reserve %g, %g per success", b.capacity, b.earns), append(cells, lost(busy, d), lost(idle, d), lost(worse, d))...)
+			}
+		})
+}
+
 func (r *report) search() error {
 	r.unseenGates()
+	r.searchBudget()
 	r.searchElapsed()
 	return r.err
 }
