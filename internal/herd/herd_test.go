@@ -123,6 +123,19 @@ func TestElapsedJitterReach(t *testing.T) {
 	require.LessOrEqual(t, f.last.mean(), 116.5)
 }
 
+// What the rule for hints is there for.
+func TestHintsReach(t *testing.T) {
+	h := herd{clients: 100, server: server{rate: 10, hint: wholeSeconds}}
+	f := h.runs(hintElapsed, sample(400, 2000), random)
+	require.LessOrEqual(t, f.calls.mean(), 300.0)
+	require.LessOrEqual(t, f.last.mean(), 15.0)
+
+	h.clients = 1000
+	f = h.runs(hintElapsed, sample(40, 400), random)
+	require.LessOrEqual(t, f.calls.mean(), 7000.0)
+	require.LessOrEqual(t, f.last.mean(), 117.0)
+}
+
 // Hints of whole seconds: heard alone they keep the crowd together.
 func TestCrowdsWithHint(t *testing.T) {
 	for _, row := range []struct {
