@@ -113,8 +113,9 @@ type result struct {
 // strategy is how clients wait. hint points to the hint of the last rejection in this world, for
 // rules that a Policy cannot say.
 type strategy struct {
-	name   string
-	policy func(s *sim, hint *time.Duration) retry.Policy
+	name          string
+	policy        func(s *sim, hint *time.Duration) retry.Policy
+	retry.Backoff // if that is all
 }
 
 // run is one run, in which all clients draw from one source.
@@ -194,7 +195,7 @@ func waits(name string, b retry.Backoff) strategy {
 		p := s.policy(b)
 		p.Spread = -1
 		return p
-	}}
+	}, b}
 }
 
 // published is a Backoff with the figures of the published table.
@@ -224,13 +225,13 @@ var (
 	twin         = waits("geometric twin", geometric())
 
 	hintAlone = waits("hint alone", retry.Backoff{Base: -1})
-	hintFull  = strategy{"hint + full", func(s *sim, hint *time.Duration) retry.Policy {
+	hintFull  = strategy{name: "hint + full", policy: func(s *sim, hint *time.Duration) retry.Policy {
 		b := published(retry.FullJitter)
 		p := s.policy(retry.Backoff{Cap: -1, Jitter: func(s retry.Step) time.Duration { return *hint + b.Wait(s) }})
 		p.Spread = -1
 		return p
 	}}
-	hintElapsed = strategy{"max(elapsed, hint + spread)", func(s *sim, _ *time.Duration) retry.Policy {
+	hintElapsed = strategy{name: "max(elapsed, hint + spread)", policy: func(s *sim, _ *time.Duration) retry.Policy {
 		return s.policy(elapsed())
 	}}
 )

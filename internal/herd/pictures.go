@@ -24,7 +24,7 @@ var marks = []mark{
 	{full.name, "full jitter", orange, false, [2]string{"start", "start"}, [2]float64{9, 9}, [2]float64{4, 12}},
 	{equal.name, "equal jitter", orange, false, [2]string{"start", "middle"}, [2]float64{9, 0}, [2]float64{4, -9}},
 	{decorrelated.name, "decorrelated jitter", orange, false, [2]string{"start", "start"}, [2]float64{9, 9}, [2]float64{2, 0}},
-	{elapsedOnly.name, "ElapsedJitter", orange, true, [2]string{"end", "end"}, [2]float64{-9, -9}, [2]float64{8, 8}},
+	{elapsedOnly.name, "ElapsedJitter", orange, true, [2]string{"end", "start"}, [2]float64{-9, 16}, [2]float64{8, 19}},
 	{hintAlone.name, "hint alone", purple, false, [2]string{"middle", "end"}, [2]float64{0, 8}, [2]float64{-10, -10}},
 	{"max(hint, full)", "longer of hint and full", purple, false, [2]string{"end", "end"}, [2]float64{-9, -9}, [2]float64{4, 12}},
 	{hintElapsed.name, "ElapsedJitter, hint + spread", purple, true, [2]string{"start", "start"}, [2]float64{10, 10}, [2]float64{6, 2}},

@@ -43,7 +43,7 @@ func (s beside) score() float64 { return max(s.calls, s.last) }
 func compare(worlds []world, b, with retry.Backoff, calls int) (s beside) {
 	for _, w := range worlds {
 		n := w.enough(calls)
-		got, want := w.bareRuns(b, n), w.bareRuns(with, n)
+		got, want := w.bareRuns(b, n, random), w.bareRuns(with, n, random)
 		c, l := got.calls.mean()/want.calls.mean(), got.last.mean()/want.last.mean()
 		s.calls += math.Log(c)
 		s.last += math.Log(l)

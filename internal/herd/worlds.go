@@ -88,8 +88,8 @@ func (h herd) bare(b retry.Backoff, draws source) (r result) {
 	return r
 }
 
-func (h herd) bareRuns(b retry.Backoff, n int) figures {
-	return collect(repeat(n, func(i int) result { return h.bare(b, pcg(i)) }))
+func (h herd) bareRuns(b retry.Backoff, n int, draws func(run int) source) figures {
+	return collect(repeat(n, func(i int) result { return h.bare(b, draws(i)) }))
 }
 
 // published3 are the strategies that others publish.
@@ -99,7 +99,7 @@ var published3 = []retry.Backoff{published(retry.FullJitter), published(retry.Eq
 func (h herd) best(n int) (calls, last stat) {
 	calls, last = stat{n: 1, sum: math.Inf(1)}, stat{n: 1, sum: math.Inf(1)}
 	for _, b := range published3 {
-		f := h.bareRuns(b, n)
+		f := h.bareRuns(b, n, random)
 		if f.calls.mean() < calls.mean() {
 			calls = f.calls
 		}
