@@ -210,10 +210,13 @@ func (g remote) Enter(ctx context.Context, e retry.Entry) (func(retry.Outcome), 
 	time.Sleep(g.hop)
 	leave, err := g.Gate.Enter(ctx, e)
 	time.Sleep(g.hop)
+	if err != nil {
+		return nil, err
+	}
 	return func(o retry.Outcome) {
 		time.Sleep(g.hop)
 		leave(o)
-	}, err
+	}, nil
 }
 
 // adaptive is the rate limiter of the AWS SDKs' adaptive mode: CUBIC, after the first throttle. Those
