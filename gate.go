@@ -90,6 +90,7 @@ type PacedGate struct {
 	rate     float64       // calls per second, once paced
 	accepted float64       // of the calls that left in this cycle
 	barren   int           // cycles in a row without one
+	coarse   bool          // the pause before this cycle was for whole seconds
 	last     cycle
 	calls    int     // in flight
 	inFlight float64 // their weight
@@ -104,10 +105,12 @@ const (
 	paceFactor   = 0.95 // of what the server took
 	paceGrowth   = 0.05 // per second, of the pace itself
 	paceStep     = 0.1  // per second, in calls per second
+	coarseFactor = 0.98 // instead of paceFactor, after a coarse hint
+	coarseCalm   = 10.0 // seconds after which the pace grows fully again
 	slowestPace  = 0.05 // calls per second
 	fastestPace  = 1e9
 	firstPause   = time.Second // after a throttle without a hint
-	longestPause = 30 * time.Second
+	longestPause = 20 * time.Second
 )
 
 // waiter is one call that waits.
@@ -267,6 +270,9 @@ func (g *PacedGate) depart(w *waiter, now time.Duration) *pass {
 	g.inFlight += w.Weight
 	if g.paced {
 		dt := min(between(g.grown, now), time.Second).Seconds()
+		if g.coarse {
+			dt *= calm(between(g.epoch, now).Seconds())
+		}
 		g.rate = min(fastestPace, g.rate+(paceGrowth*g.rate+paceStep)*dt)
 		g.grown = max(g.grown, now)
 		apart := g.apart(w.Weight)
@@ -275,6 +281,11 @@ func (g *PacedGate) depart(w *waiter, now time.Duration) *pass {
 	}
 	return &pass{gate: g, weight: w.Weight, left: now}
 }
+
+// calm is how fast the pace grows, from 0 to 1, so many seconds into a cycle
+// that a coarse hint has begun. Such a throttle costs most of a second in which
+// the server would have taken calls: the next one is put off.
+func calm(t float64) float64 { return min(1, float64(t/coarseCalm)*float64(t/coarseCalm)) }
 
 // apart is how far a departure of so much weight is from the next.
 func (g *PacedGate) apart(weight float64) time.Duration {
@@ -377,7 +388,7 @@ func (g *PacedGate) pause(learn bool, hint time.Duration) time.Duration {
 	doubled := func(by time.Duration, n int) time.Duration { return min(longestPause, by<<min(n, 5)) }
 	switch {
 	case hint > 0 && g.barren > 1 && learn: // others are faster than we: spread over later windows too
-		return after(hint, part(g.draw(), doubled(min(longestPause, max(hint, firstPause)), g.barren-2)))
+		return after(hint, part(g.draw(), doubled(min(longestPause, max(hint, firstPause)), g.barren-1)))
 	case hint > 0:
 		return hint
 	case g.accepted == 0 && g.barren > 1:
@@ -393,6 +404,10 @@ func (g *PacedGate) pause(learn bool, hint time.Duration) time.Duration {
 // is paused until end.
 func (g *PacedGate) learn(now, end, pause, hint time.Duration) {
 	whole := max(between(g.epoch, end).Seconds(), 1e-3)
+	atWork := max(between(g.epoch, now).Seconds(), 1e-3)
+	// Retry-After is rounded up to whole seconds: the pause is no measure of
+	// when the server takes calls again.
+	g.coarse = g.paced && g.accepted > 0 && hint > 0 && hint%time.Second == 0
 	switch {
 	case g.accepted == 0 && g.paced:
 		g.rate /= 2
@@ -400,8 +415,10 @@ func (g *PacedGate) learn(now, end, pause, hint time.Duration) {
 		g.rate = 1 / max(whole, 1)
 	case pause == 0 && whole < 1: // too short to measure by
 		g.rate *= paceFactor
+	case g.coarse:
+		g.rate = coarseFactor * min(g.rate, g.accepted/atWork)
 	case hint == 0 && g.paced:
-		g.rate = paceFactor * min(g.rate, g.accepted/max(between(g.epoch, now).Seconds(), 1e-3))
+		g.rate = paceFactor * min(g.rate, g.accepted/atWork)
 	default:
 		g.rate = paceFactor * g.accepted / whole
 	}

@@ -219,6 +219,57 @@ func TestPaceAfterAThrottle(t *testing.T) {
 	})
 }
 
+// A hint of whole seconds has been rounded up: from the second throttle on the
+// pace is 0.98 of what the server took without the pause, and it grows slowly
+// at first. Any other hint is exact, and its pause counts.
+func TestPaceAfterACoarseHint(t *testing.T) {
+	for hint, pace := range map[time.Duration]func(took float64) float64{
+		2 * time.Second:      func(took float64) float64 { return 0.98 * 4 / took },
+		2*time.Second - 1:    func(took float64) float64 { return 0.95 * 4 / (took + 2) },
+		2*time.Second + 1:    func(took float64) float64 { return 0.95 * 4 / (took + 2) },
+		1500 * ms:            func(took float64) float64 { return 0.95 * 4 / (took + 1.5) },
+		1000 * time.Second:   func(took float64) float64 { return 0.98 * 4 / took },
+		1000*time.Second + 1: func(float64) float64 { return 0.05 }, // the slowest
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := paced(t)
+			time.Sleep(time.Second) // its pause
+			start := time.Now()
+			for range 4 {
+				enter(t, g, free)(good)
+			}
+			enter(t, g, free)(throttle(hint))
+			took := time.Since(start).Seconds()
+			enter(t, g, free)(good)
+			begin := time.Now()
+			require.Equal(t, hint, begin.Sub(start)-seconds(took), "never before it")
+			enter(t, g, free)(good)
+			first := time.Since(begin).Seconds()
+			require.InDelta(t, 1/pace(took), first, 1e-6, hint)
+
+			before := time.Now()
+			enter(t, g, free)(good)
+			growth := (0.05*pace(took) + 0.1) * min(first, 1)
+			if hint%time.Second == 0 {
+				growth *= first * first / 100
+			}
+			require.InDelta(t, 1/(pace(took)+growth), time.Since(before).Seconds(), 1e-6, hint)
+
+			// Ten seconds into the cycle it grows as ever.
+			time.Sleep(10*time.Second - time.Since(begin))
+			enter(t, g, free)(good) // a late departure, and the one that is made up for
+			enter(t, g, free)(good)
+			var apart [2]float64
+			for i := range apart {
+				before = time.Now()
+				enter(t, g, free)(good)
+				apart[i] = time.Since(before).Seconds()
+			}
+			require.InDelta(t, 1/apart[0]+(0.05/apart[0]+0.1)*min(apart[0], 1), 1/apart[1], 1e-5)
+		})
+	}
+}
+
 // Heavy calls keep the next ones away for as many departures.
 func TestWeightCountsAsThatManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -264,7 +315,7 @@ func TestPausesWithoutAHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &retry.PacedGate{Rand: func() float64 { return 0.5 }}
 		enter(t, g, free)(throttle(0))
-		for _, pause := range []float64{1, 1.5, 3, 6, 12, 22.5, 22.5} { // 3/4 of the full one
+		for _, pause := range []float64{1, 1.5, 3, 6, 12, 15, 15} { // 3/4 of the full one
 			start := time.Now()
 			leave := enter(t, g, free)
 			require.Equal(t, seconds(pause), time.Since(start).Round(time.Microsecond))
@@ -283,7 +334,7 @@ func TestBarrenCyclesSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &retry.PacedGate{Rand: func() float64 { return 0.5 }}
 		enter(t, g, free)(throttle(100 * ms))
-		for _, pause := range []float64{0.1, 0.1 + 0.5, 0.1 + 1, 0.1 + 2, 0.1 + 4, 0.1 + 8, 0.1 + 15, 0.1 + 15} {
+		for _, pause := range []float64{0.1, 0.1 + 1, 0.1 + 2, 0.1 + 4, 0.1 + 8, 0.1 + 10, 0.1 + 10} {
 			start := time.Now()
 			leave := enter(t, g, free)
 			require.Equal(t, seconds(pause), time.Since(start).Round(time.Microsecond))

@@ -24,7 +24,8 @@ type server struct {
 	window time.Duration // 0: 1s
 	shift  time.Duration // a window begins at shift
 	hint   hinting
-	bucket bool // instead of windows: a bucket of rate tokens that fills in one window
+	bucket bool          // instead of windows: a bucket of rate tokens that fills in one window
+	double time.Duration // >0: when the rate doubles
 
 	begun  bool
 	index  time.Duration // of the current window
@@ -38,6 +39,9 @@ func (s *server) call(now time.Duration) (ok bool, next time.Duration) {
 	window := s.window
 	if window == 0 {
 		window = time.Second
+	}
+	if s.double > 0 && now >= s.double {
+		s.rate, s.double = 2*s.rate, 0
 	}
 	if s.bucket {
 		if !s.begun {
@@ -109,8 +113,9 @@ type result struct {
 // strategy is how clients wait. hint points to the hint of the last rejection in this world, for
 // rules that a Policy cannot say.
 type strategy struct {
-	name   string
-	policy func(s *sim, hint *time.Duration) retry.Policy
+	name          string
+	policy        func(s *sim, hint *time.Duration) retry.Policy
+	retry.Backoff // if that is all
 }
 
 // run is one run, in which all clients draw from one source.
@@ -156,7 +161,11 @@ func (h herd) floor() (calls int, last time.Duration) {
 	if window == 0 {
 		window = time.Second
 	}
-	return h.clients, time.Duration((h.clients-1)/h.server.rate) * window
+	windows := (h.clients - 1) / h.server.rate
+	if before := int(h.server.double / window); before > 0 && windows > before {
+		windows = before + (h.clients-1-before*h.server.rate)/(2*h.server.rate)
+	}
+	return h.clients, time.Duration(windows) * window
 }
 
 // figures are the means over runs.
@@ -186,7 +195,7 @@ func waits(name string, b retry.Backoff) strategy {
 		p := s.policy(b)
 		p.Spread = -1
 		return p
-	}}
+	}, b}
 }
 
 // published is a Backoff with the figures of the published table.
@@ -216,13 +225,13 @@ var (
 	twin         = waits("geometric twin", geometric())
 
 	hintAlone = waits("hint alone", retry.Backoff{Base: -1})
-	hintFull  = strategy{"hint + full", func(s *sim, hint *time.Duration) retry.Policy {
+	hintFull  = strategy{name: "hint + full", policy: func(s *sim, hint *time.Duration) retry.Policy {
 		b := published(retry.FullJitter)
 		p := s.policy(retry.Backoff{Cap: -1, Jitter: func(s retry.Step) time.Duration { return *hint + b.Wait(s) }})
 		p.Spread = -1
 		return p
 	}}
-	hintElapsed = strategy{"max(elapsed, hint + spread)", func(s *sim, _ *time.Duration) retry.Policy {
+	hintElapsed = strategy{name: "max(elapsed, hint + spread)", policy: func(s *sim, _ *time.Duration) retry.Policy {
 		return s.policy(elapsed())
 	}}
 )

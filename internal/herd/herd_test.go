@@ -38,9 +38,10 @@ func TestMTDrawsWhatPythonDraws(t *testing.T) {
 	require.Equal(t, 0.4116430517162146, m.Float64())
 }
 
-// The package's own loop, windows and strategies give the published table (10 admitted per second, means
+// The package's own windows and strategies give the published table (10 admitted per second, means
 // of 200 runs with Python's generator) to its last digit. Unrounded, the means are those of real-valued
-// waits up to what whole nanoseconds move: a single event across a window's edge.
+// waits up to what whole nanoseconds move: a single event across a window's edge. With -full, and by the
+// command, the loop does the same (TestBareRunsAreThoseOfDo).
 func TestPublishedTableDigitForDigit(t *testing.T) {
 	for _, row := range []struct {
 		clients            int
@@ -62,7 +63,11 @@ func TestPublishedTableDigitForDigit(t *testing.T) {
 			if row.st.name == none.name {
 				runs = 1 // all are the same: no draw counts
 			}
-			f := herd{clients: row.clients, server: server{rate: 10}}.runs(row.st, runs, python)
+			h := herd{clients: row.clients, server: server{rate: 10}}
+			f := h.bareRuns(row.st.Backoff, runs, python)
+			if *allRuns {
+				f = h.runs(row.st, runs, python)
+			}
 			require.Equal(t, row.calls, fmt.Sprintf("%.0f", f.calls.mean()))
 			require.Equal(t, row.last, fmt.Sprintf("%.1f", f.last.mean()))
 			require.InDelta(t, row.fineCalls, f.calls.mean(), 0.05)
@@ -96,8 +101,8 @@ func TestCrowdsWithoutHint(t *testing.T) {
 		{twin, [5][2]float64{{299, 16.3}, {7049, 114.9}, {1373, 50.3}, {3922, 33.9}, {38691, 315}}},
 	} {
 		for i, h := range crowds {
-			runs := []int{200, 20, 60, 20, 16}[i]
-			f := h.runs(row.st, sample(runs, 10*runs), random)
+			runs := []int{1000, 100, 300, 100, 20}[i]
+			f := h.bareRuns(row.st.Backoff, sample(runs, 12*runs), random)
 			what := fmt.Sprintf("%s, %d at %d/s: %.1f±%.1f / %.2f±%.2f", row.st.name, h.clients, h.rate, f.calls.mean(), f.calls.sure(), f.last.mean(), f.last.sure())
 			t.Log(what)
 			near(t, row.want[i][0], f.calls, 1, what)
@@ -121,6 +126,19 @@ func TestElapsedJitterReach(t *testing.T) {
 	f = h.runs(elapsedOnly, sample(40, 400), random)
 	require.LessOrEqual(t, f.calls.mean(), 7050.0)
 	require.LessOrEqual(t, f.last.mean(), 116.5)
+}
+
+// What the rule for hints is there for.
+func TestHintsReach(t *testing.T) {
+	h := herd{clients: 100, server: server{rate: 10, hint: wholeSeconds}}
+	f := h.runs(hintElapsed, sample(400, 2000), random)
+	require.LessOrEqual(t, f.calls.mean(), 300.0)
+	require.LessOrEqual(t, f.last.mean(), 15.0)
+
+	h.clients = 1000
+	f = h.runs(hintElapsed, sample(40, 400), random)
+	require.LessOrEqual(t, f.calls.mean(), 7000.0)
+	require.LessOrEqual(t, f.last.mean(), 117.0)
 }
 
 // Hints of whole seconds: heard alone they keep the crowd together.

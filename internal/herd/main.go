@@ -20,7 +20,7 @@ import (
 	"unicode/utf8"
 )
 
-const usage = `Usage: go run ./internal/herd [-quick] [-svg folder]
+const usage = `Usage: go run ./internal/herd [-quick] [-svg folder] [-search]
 
 Simulates herds, hints, gates, storms and contention with the package's own code,
 prints what the strategies cost, and draws herd.svg and storm.svg. Takes minutes.
@@ -30,6 +30,7 @@ prints what the strategies cost, and draws herd.svg and storm.svg. Takes minutes
 func main() {
 	quick := flag.Bool("quick", false, "few runs: seconds, and wider intervals; draws nothing unless -svg is given")
 	folder := flag.String("svg", "", "where to draw (default docs)")
+	search := flag.Bool("search", false, "search for better constants instead, and print how they do in worlds not searched")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), usage)
 		flag.PrintDefaults()
@@ -48,9 +49,14 @@ func main() {
 		Name: "herd",
 		F: func(t *testing.T) {
 			r := &report{t: t, out: os.Stdout, news: os.Stderr, quick: *quick}
-			err := r.all()
-			if err == nil && *folder != "" {
-				err = r.draw(*folder)
+			var err error
+			switch {
+			case *search:
+				err = r.search()
+			default:
+				if err = r.all(); err == nil && *folder != "" {
+					err = r.draw(*folder)
+				}
 			}
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "herd:", err)
@@ -211,18 +217,19 @@ func (r *report) withHint() {
 }
 
 func (r *report) gates() {
-	hows := []gated{noGate, resumeOnly, pacedGate, openGate}
+	hows := []gated{noGate, resumeOnly, awsAdaptive, pacedGate, openGate}
+	means := make([]overFloor, len(hows))
 	head := []string{"floor"}
 	for _, how := range hows {
 		head = append(head, how.name)
 	}
 	r.table("Gates", "one for each process, round trip 100ms ± 50% unless said: calls / last success in s", head, func(row func(string, ...string)) {
-		for _, w := range gateWorlds {
+		for i, w := range gateWorlds {
 			cells := []string{least(w.floor())}
-			for _, how := range hows {
+			for j, how := range hows {
 				runs := r.runs(10, 200)
 				if w.processes*w.workers > 100 {
-					runs = r.runs(2, 50)
+					runs = r.runs(2, 20)
 					if how.name == pacedGate.name {
 						runs = r.runs(4, 200)
 					}
@@ -230,9 +237,18 @@ func (r *report) gates() {
 				f := w.runs(r.t, how, runs)
 				cells = append(cells, cost(f))
 				r.keepGate(w.name, how, f)
+				if i < meanWorlds {
+					means[j].add(w, f)
+				}
 			}
 			row(w.name, cells...)
 		}
+		cells := []string{"1 / 1"}
+		for _, m := range means {
+			calls, last := m.means()
+			cells = append(cells, fmt.Sprintf("%.2f / %.2f", calls, last))
+		}
+		row(fmt.Sprintf("geometric mean of the first %d over the floor", meanWorlds), cells...)
 	})
 }
 

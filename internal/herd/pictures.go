@@ -24,20 +24,20 @@ var marks = []mark{
 	{full.name, "full jitter", orange, false, [2]string{"start", "start"}, [2]float64{9, 9}, [2]float64{4, 12}},
 	{equal.name, "equal jitter", orange, false, [2]string{"start", "middle"}, [2]float64{9, 0}, [2]float64{4, -9}},
 	{decorrelated.name, "decorrelated jitter", orange, false, [2]string{"start", "start"}, [2]float64{9, 9}, [2]float64{2, 0}},
-	{elapsedOnly.name, "ElapsedJitter", orange, true, [2]string{"end", "end"}, [2]float64{-9, -9}, [2]float64{8, 8}},
+	{elapsedOnly.name, "ElapsedJitter", orange, true, [2]string{"end", "start"}, [2]float64{-9, 16}, [2]float64{8, 19}},
 	{hintAlone.name, "hint alone", purple, false, [2]string{"middle", "end"}, [2]float64{0, 8}, [2]float64{-10, -10}},
 	{"max(hint, full)", "longer of hint and full", purple, false, [2]string{"end", "end"}, [2]float64{-9, -9}, [2]float64{4, 12}},
 	{hintElapsed.name, "ElapsedJitter, hint + spread", purple, true, [2]string{"start", "start"}, [2]float64{10, 10}, [2]float64{6, 2}},
 	{"gate, exact hint", "PacedGate, exact hint", blue, true, [2]string{"start", "start"}, [2]float64{10, 10}, [2]float64{8, 8}},
 	{"gate, no hint", "PacedGate, no hint", blue, true, [2]string{"start", "start"}, [2]float64{10, 10}, [2]float64{0, 0}},
-	{"gate, whole seconds", "PacedGate, whole seconds", blue, true, [2]string{"start", "start"}, [2]float64{10, 10}, [2]float64{4, 4}},
+	{"gate, whole seconds", "PacedGate, whole seconds", blue, true, [2]string{"start", "start"}, [2]float64{10, 10}, [2]float64{4, 15}},
 }
 
 // herdPicture shows calls against completion time of every strategy.
 func (r *report) herdPicture(command string) string {
 	d := newDrawing(1000, 560, "Calls and time that clients need to get a call each through a rate limit, by strategy")
 	d.text(24, 34, "start", ink, "What it costs to get everybody through a limit of 10 calls per second", bold, large)
-	d.text(24, 56, "start", faint, "All call at the same instant. Lower and further left is better; nothing can be below the floor.")
+	d.text(24, 56, "start", faint, "All call at the same instant. Lower and further left is better; nothing can be below the floor. Times do not start at 0.")
 	x := 24.0
 	for _, group := range []struct{ name, color string }{
 		{"each alone, no hint", orange}, {"each alone, Retry-After in whole seconds", purple}, {"a gate that all share, round trip 100 ms", blue}, {"floor", ink},
@@ -87,12 +87,12 @@ func (r *report) stormPicture(command string) string {
 	d.text(24, 56, "start", faint, "100 processes ask for 80% of what one queue serves. Clients give a call up after 1 s; the server does the work all the same.")
 
 	across := axis{from: 76, to: 976, low: -10, high: 110, ticks: []float64{-10, 0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110}, unit: " s"}
-	share := axis{from: 340, to: 110, low: 0, high: 130, ticks: []float64{0, 25, 50, 75, 100, 125}, unit: "%"}
+	share := axis{from: 340, to: 110, low: 0, high: 140, ticks: []float64{0, 25, 50, 75, 100, 125}, unit: "%"}
 	load := axis{from: 600, to: 420, low: 0, high: 4.5, ticks: []float64{0, 1, 2, 3, 4}, unit: "×"}
 	for _, up := range []axis{share, load} {
 		d.rect(across.at(0), up.to, across.at(10)-across.at(0), up.from-up.to, "#fbe9e7")
 	}
-	d.frame(across, share, "", "requests answered within a second, share of those that come in")
+	d.frame(across, share, "", "requests answered in each second, share of those that come in")
 	d.frame(across, load, "time since the outage began", "calls sent, as a multiple of the requests that come in")
 	d.text(across.at(5), share.to+16, "middle", orange, "outage", small)
 
@@ -102,11 +102,11 @@ func (r *report) stormPicture(command string) string {
 		good, peak         [2]float64 // places of the labels: time, value
 		anchor             [2]string
 	}{
-		{"AWS bucket 500/5", "AWS bucket 500/5", purple, 2, [2]float64{93, 62}, [2]float64{8, 4.1}, [2]string{"end", "start"}},
+		{"AWS bucket 500/5", "AWS bucket 500/5", purple, 2, [2]float64{94.5, 62}, [2]float64{8, 4.1}, [2]string{"end", "start"}},
 		{"10% of requests", "10% of requests", green, 2, [2]float64{69, 40}, [2]float64{22.5, 1.9}, [2]string{"end", "start"}},
 		{"no retry", "no retry", grey, 2, [2]float64{44, 62}, [2]float64{}, [2]string{"end"}},
 		{"Bucket (20% of successes)", "Bucket", blue, 3, [2]float64{51.5, 62}, [2]float64{3, 1.9}, [2]string{"start", "start"}},
-		{"3 attempts, no budget", "3 attempts, no budget", orange, 2.5, [2]float64{109.5, 20}, [2]float64{109.5, 3.25}, [2]string{"end", "end"}},
+		{"3 attempts, no budget", "3 attempts, no budget", orange, 2.5, [2]float64{12.5, 20}, [2]float64{109.5, 3.25}, [2]string{"start", "end"}},
 	} {
 		all := r.storms[s.name]
 		good, calls := []([2]float64){}, []([2]float64){}
