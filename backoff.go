@@ -32,7 +32,7 @@ func (b Backoff) Wait(s Step) time.Duration {
 	s.Retry = max(0, s.Retry)
 	w := window(base, limit, m, uint(s.Retry))
 	if b.Jitter == nil { // the usual case: no Step to fill in
-		return FullJitter(Step{Window: w, Draw: s.Draw})
+		return full(w, s.Draw)
 	}
 	if base == 0 {
 		return 0

@@ -36,7 +36,11 @@ func NoJitter(s Step) time.Duration {
 //
 // Source: Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 func FullJitter(s Step) time.Duration {
-	return nearest(unit(s.Draw)*float64(s.Window), s.Window)
+	return full(s.Window, s.Draw)
+}
+
+func full(window time.Duration, u float64) time.Duration {
+	return nearest(unit(u)*float64(window), window)
 }
 
 // EqualJitter is Window/2 + u*Window/2: in [Window/2, Window].

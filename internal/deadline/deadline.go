@@ -41,6 +41,7 @@ type Context struct {
 type child struct {
 	context.Context
 	cancel context.CancelFunc
+	at     time.Time // room for the deadline of the Context, if nobody asked before
 }
 
 // ended marks a Context that ended before anyone needed its child. It is only
@@ -73,15 +74,21 @@ func (c *Context) Deadline() (time.Time, bool) {
 	if at := c.at.Load(); at != nil {
 		return *at, true
 	}
+	return *c.settle(new(time.Time)), true
+}
+
+// settle takes the deadline as a time, once and for all. It is kept in at,
+// unless somebody else was first.
+func (c *Context) settle(at *time.Time) *time.Time {
 	now := time.Now()
-	at := now.Add(c.end - At(now))
-	if d, ok := c.parent.Deadline(); ok && d.Before(at) {
-		at = d
+	*at = now.Add(c.end - At(now))
+	if d, ok := c.parent.Deadline(); ok && d.Before(*at) {
+		*at = d
 	}
-	if c.at.CompareAndSwap(nil, &at) {
-		return at, true
+	if c.at.CompareAndSwap(nil, at) {
+		return at
 	}
-	return *c.at.Load(), true
+	return c.at.Load()
 }
 
 // Done makes the child on its first call.
@@ -113,24 +120,31 @@ func (c *Context) standard() *child {
 		if old != nil && old != &ended {
 			return old
 		}
-		ctx, cancel := c.derive()
+		ch := new(child)
+		ch.Context, ch.cancel = c.derive(&ch.at)
 		if old == &ended {
-			cancel()
+			ch.cancel()
 		}
-		ch := &child{ctx, cancel}
 		if c.child.CompareAndSwap(old, ch) {
 			return ch
 		}
-		cancel()
+		ch.cancel()
 	}
 }
 
 // derive makes the child. A deadline that is the parent's gets no timer of its
 // own: the two would race, and the parent's has the cause.
-func (c *Context) derive() (context.Context, context.CancelFunc) {
-	at, _ := c.Deadline()
-	if d, ok := c.parent.Deadline(); ok && !d.After(at) {
+func (c *Context) derive(room *time.Time) (context.Context, context.CancelFunc) {
+	d, ok := c.parent.Deadline()
+	if c.inherit && ok {
 		return context.WithCancel(c.parent)
 	}
-	return context.WithDeadline(c.parent, at)
+	at := c.at.Load()
+	if at == nil {
+		at = c.settle(room)
+	}
+	if ok && !d.After(*at) {
+		return context.WithCancel(c.parent)
+	}
+	return context.WithDeadline(c.parent, *at)
 }
