@@ -501,7 +501,7 @@ func (o *operation) inquire(ctx context.Context, p *Policy, afresh bool) *Error 
 		}
 		return ended(ctx)
 	case rejected:
-		return &Error{Reason: ErrPermanent, also: err}
+		return &Error{Reason: ErrPermanent, rejected: true, also: err}
 	}
 	if e, ok := errors.AsType[*Error](err); ok && !e.RetryAt.IsZero() {
 		o.retryAt = e.RetryAt
