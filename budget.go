@@ -47,7 +47,7 @@ type Budget interface {
 // in millionths, to the nearest, and above 0 at least one: so 0.6 of a token
 // is exactly 6 in 10, however often it is earned. Fields are set before
 // first use. A Bucket must not be copied, is safe for concurrent use, and takes
-// no lock.
+// no lock. A nil *Bucket panics.
 type Bucket struct {
 	// Capacity is how many tokens it holds, and begins with. 0: 10. <0: no
 	// limit; nothing is refused, and all is counted.
