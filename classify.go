@@ -109,7 +109,7 @@ type Verdict struct {
 // that one's last attempt returned. Leave Classify's verdict on it alone, unless
 // you mean to repeat what that loop has given up.
 //
-// Begin with Classify's verdict, as here, or the effect that the error knows is
+// Begin with Classify's verdict, as above, or the effect that the error knows is
 // lost: Verdict{Class: ClassUnknown} alone does not repeat a GET.
 //
 // Let the class follow from what is proven alone. A server's Retry-After says
