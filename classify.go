@@ -218,10 +218,10 @@ func Classify(err error) Verdict {
 // Always is a Classifier for an operation that is harmless and has no better
 // rule. Never use it for a payment or an order: every failure is
 // {ClassUnknown, ReadOnly} with the hint that Classify would find, and so is
-// repeated within the policy's limits, a 404 and a bug in op as well. The error of a loop inside op is
-// ClassPermanent, and a mark outranks Always as it does any Classifier. A
-// Policy.Effect that is stated outranks its ReadOnly. Always of nil is the
-// zero Verdict.
+// repeated within the policy's limits, a 404 and a bug in op as well. The error
+// of a loop inside op is ClassPermanent, and a mark outranks Always as it does
+// any Classifier. A Policy.Effect that is stated outranks its ReadOnly. Always
+// of nil is the zero Verdict.
 func Always(err error) Verdict {
 	if err == nil {
 		return Verdict{}

@@ -84,7 +84,11 @@ func (r Record) String() string {
 		b.WriteString(r.Operation)
 		b.WriteString(": ")
 	}
-	fmt.Fprintf(&b, "attempt %d took %v: %v", r.Attempt, legible(r.Duration), r.Decision)
+	if r.between() {
+		fmt.Fprintf(&b, "before attempt %d: %v", r.Attempt+1, r.Decision)
+	} else {
+		fmt.Fprintf(&b, "attempt %d took %v: %v", r.Attempt, legible(r.Duration), r.Decision)
+	}
 	if r.Decision == Retrying {
 		fmt.Fprintf(&b, " in %v", legible(r.Wait))
 	}
@@ -137,6 +141,9 @@ func (r Record) LogValue() slog.Value {
 	}
 	return slog.GroupValue(attrs...)
 }
+
+// between reports whether r is no attempt's record.
+func (r *Record) between() bool { return r.found || r.Decision == GaveUp && r.Err == nil }
 
 // LogRecords makes a Policy.Observe that logs each record under the group
 // "retry": a first attempt that succeeds at LevelDebug, a later success at
@@ -419,8 +426,7 @@ const lastNumber = 9
 func (s *Stats) Observe(_ context.Context, r Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	between := r.found || r.Decision == GaveUp && r.Err == nil // it is no attempt's record
-	if !between {
+	if !r.between() {
 		s.counts.Attempts++
 		if r.Attempt > 1 {
 			s.counts.Retries++

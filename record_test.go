@@ -266,7 +266,7 @@ level=WARN msg="retry: gave up" retry.operation=balance retry.attempt=1 retry.to
 func TestRecordStrings(t *testing.T) {
 	clock, watch := newClock(), &watcher{}
 	p := retry.Policy{Name: "balance", MaxAttempts: 2, Observe: watch.Observe, Keep: 2}
-	clock.drive(t, &p, 0.5)
+	clock.drive(t, &p, 0.5, 0.5)
 	err := errors.Join(&retry.StatusError{Method: "GET", Code: 503}, errOp)
 	_, got := retry.Do(t.Context(), &p, clock.script(failure(31*ms, err)).Do)
 	first := "balance: attempt 1 took 31ms: retrying in 100ms: GET: status 503; op failed (unknown, read-only)"
@@ -278,6 +278,11 @@ func TestRecordStrings(t *testing.T) {
 	_, got = retry.Do(t.Context(), &p, clock.script(success(2*ms)).Do)
 	require.NoError(t, got)
 	require.Equal(t, "attempt 1 took 2ms: succeeded", watch.Last().String())
+	ctx, cancel := context.WithCancel(t.Context())
+	p.Sleep = func(context.Context, time.Duration) error { cancel(); return ctx.Err() }
+	_, got = retry.Do(ctx, &p, clock.script(failure(0, retry.Transient(errOp))).Do)
+	require.ErrorIs(t, got, retry.ErrCanceled)
+	require.Equal(t, "before attempt 2: gave up: canceled", watch.Last().String())
 	require.Equal(t, "attempt 0 took 0s: Decision(0)", fmt.Sprint(retry.Record{}))
 }
 

@@ -290,7 +290,8 @@ func (p *Policy) Plan() Plan {
 	return plan
 }
 
-// String is a table, a line for each attempt.
+// String is a table, a line for each attempt. It does not show that a plan was
+// cut at its 32nd or 1,000th line.
 func (p Plan) String() string {
 	var b strings.Builder
 	b.WriteString("attempt  window  earliest  latest  fits\n")
