@@ -2,7 +2,6 @@ package retry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -48,7 +47,7 @@ type Budget interface {
 // in millionths, to the nearest, and above 0 at least one: so 0.6 of a token
 // is exactly 6 in 10, however often it is earned. Fields are set before
 // first use. A Bucket must not be copied, is safe for concurrent use, and takes
-// no lock.
+// no lock. A nil *Bucket panics.
 type Bucket struct {
 	// Capacity is how many tokens it holds, and begins with. 0: 10. <0: no
 	// limit; nothing is refused, and all is counted.
@@ -189,6 +188,10 @@ type Journal struct {
 	// operation before anything is sent. A store that several workers share
 	// must refuse an s whose Revision is not one above the stored one: then a
 	// worker that wakes late sends nothing. nil: State is kept up, and nothing stored.
+	//
+	// The call when the operation ends has a ctx that is not cancelled with the
+	// operation's, and its error is dropped, after a success too: whoever
+	// resumes then takes the last attempt as in flight.
 	Save func(ctx context.Context, s State) error
 
 	busy atomic.Bool
@@ -200,7 +203,11 @@ type Journal struct {
 // Times are those of the operation's clock, as wall-clock time. A clock that
 // was changed in between cannot give an operation more than it had: what is
 // left is the lesser of what the clock gives and what was left at the last
-// Save, and so is the wait.
+// Save, and so is the wait. The time in which no process runs counts too.
+//
+// Ended is set after success and failure alike, and resuming such a State is
+// ErrJournal: look at it first. State holds no result: what must not be lost op
+// stores itself, before it returns.
 type State struct {
 	Version  int   `json:"version"`  // 1; another one is refused
 	Revision int64 `json:"revision"` // raised by one with every Save
@@ -210,7 +217,7 @@ type State struct {
 	Unknown     bool `json:"unknown,omitempty"`      // some outcome is unknown and not cleared
 	EverUnknown bool `json:"ever_unknown,omitempty"` // one was
 	Resends     int  `json:"resends,omitempty"`      // of Submit, used up
-	Ended       bool `json:"ended,omitempty"`        // there is nothing to resume
+	Ended       bool `json:"ended,omitempty"`        // there is nothing to resume: see above
 
 	Started   time.Time     `json:"started"`
 	Expires   time.Time     `json:"expires,omitzero"`    // the deadline; zero: none
@@ -238,20 +245,25 @@ func (j *Journal) save(ctx context.Context, s State) error {
 // claim takes j for one operation, or says why it cannot be had.
 func (j *Journal) claim() error {
 	if !j.busy.CompareAndSwap(false, true) {
-		return errors.New("it is in use by another operation")
+		return journalError("the journal is in use by another operation")
 	}
 	var err error
 	switch s := &j.State; {
 	case s.Version != stateVersion && *s != State{}:
-		err = fmt.Errorf("its state has version %d, and this package knows %d", s.Version, stateVersion)
+		err = journalError(fmt.Sprintf("the journal's state has version %d, and this package knows %d", s.Version, stateVersion))
 	case s.Ended:
-		err = errors.New("its operation has ended")
+		err = journalError("the journal's operation has ended")
 	}
 	if err != nil {
 		j.busy.Store(false)
 	}
 	return err
 }
+
+// journalError says why a journal cannot be had. It is none of Save's.
+type journalError string
+
+func (e journalError) Error() string { return string(e) }
 
 // unclaim lets the next have j. An operation that has saved nothing leaves no
 // trace.

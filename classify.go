@@ -109,6 +109,9 @@ type Verdict struct {
 // that one's last attempt returned. Leave Classify's verdict on it alone, unless
 // you mean to repeat what that loop has given up.
 //
+// Begin with Classify's verdict, as above, or the effect that the error knows is
+// lost: Verdict{Class: ClassUnknown} alone does not repeat a GET.
+//
 // Let the class follow from what is proven alone. A server's Retry-After says
 // when, never whether: it belongs in After, and gives no reason to repeat a
 // failure that its class does not let be repeated. ClassPermanent,
@@ -213,12 +216,12 @@ func Classify(err error) Verdict {
 }
 
 // Always is a Classifier for an operation that is harmless and has no better
-// rule: every failure is {ClassUnknown, ReadOnly} with the hint that Classify
-// would find, and so is repeated within the policy's limits. That holds for a
-// 404 and for a bug in op as well. The error of a loop inside op is
-// ClassPermanent, and a mark outranks Always as it does any Classifier. A
-// Policy.Effect that is stated outranks its ReadOnly. Always of nil is the
-// zero Verdict.
+// rule. Never use it for a payment or an order: every failure is
+// {ClassUnknown, ReadOnly} with the hint that Classify would find, and so is
+// repeated within the policy's limits, a 404 and a bug in op as well. The error
+// of a loop inside op is ClassPermanent, and a mark outranks Always as it does
+// any Classifier. A Policy.Effect that is stated outranks its ReadOnly. Always
+// of nil is the zero Verdict.
 func Always(err error) Verdict {
 	if err == nil {
 		return Verdict{}

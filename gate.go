@@ -65,9 +65,13 @@ func (e *HeldError) Error() string { return fmt.Sprintf("retry: the gate is held
 // first served, at the pace at which the server has taken them, which grows
 // slowly until the next throttle. A ban holds it for all, and teaches no pace.
 //
+// The wait counts as elapsed: where many wait, MaxElapsed must be at least their
+// number divided by the rate of the server.
+//
 // The zero value is ready for use. Its fields are set before first use. It must
-// not be copied, is safe for concurrent use, and starts no goroutine. Its
-// algorithm and what it reaches are in internal/herd.
+// not be copied, is safe for concurrent use, and starts no goroutine. A nil
+// *PacedGate is no gate: it panics. Its algorithm and what it reaches are in
+// internal/herd.
 type PacedGate struct {
 	// Start is how many calls may be in flight before the first throttle. 0: 4.
 	// <0: any number, so that those who never meet a limit are never delayed;

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -209,6 +210,7 @@ func TestAnErrorOfSaveStopsTheOperation(t *testing.T) {
 		_, err := retry.Do(t.Context(), &p, op.Do)
 		require.Equal(t, retry.ErrJournal, stopped(t, err).Reason)
 		require.ErrorIs(t, err, full)
+		require.ErrorContains(t, err, "the journal could not be saved: disk full")
 		require.Equal(t, calls, op.Calls(), fails)
 		require.Len(t, clock.Slept(), int(fails-1)/2)
 		require.Equal(t, 9-max(0, calls-1), budget.Tokens(), "what was not sent is not paid for")
@@ -257,19 +259,20 @@ func TestAJournalThatCannotBeHad(t *testing.T) {
 		before := p.Journal.State
 		_, err := retry.Do(t.Context(), &p, func(context.Context) (int, error) { panic("called") })
 		require.Equal(t, retry.ErrJournal, stopped(t, err).Reason)
-		require.ErrorContains(t, err, why)
+		require.EqualError(t, err, "retry: not attempted: the journal"+why)
 		require.Equal(t, before, p.Journal.State)
 	}
 	p.Journal = new(retry.Journal)
 	require.NoError(t, retry.Run(t.Context(), &p, func(context.Context) error {
-		refused("in use by another operation")
+		refused(" is in use by another operation")
 		return nil
 	}))
-	refused("has ended")
+	refused("'s operation has ended")
 	for _, s := range []retry.State{{Version: 2}, {Version: -1, Attempts: 1}, {Attempts: 1}, {Version: math.MaxInt}} {
 		p.Journal = &retry.Journal{State: s}
-		refused("version")
-		refused("version") // and not "in use"
+		version := fmt.Sprintf("'s state has version %d, and this package knows 1", s.Version)
+		refused(version)
+		refused(version) // and not "in use"
 	}
 
 	// One that was not used up serves the next, after a panic too.
@@ -277,6 +280,23 @@ func TestAJournalThatCannotBeHad(t *testing.T) {
 	require.Panics(t, func() { _ = retry.Run(t.Context(), &p, func(context.Context) error { panic(errDead) }) })
 	p.Effect = retry.ReadOnly
 	require.NoError(t, retry.Run(t.Context(), &p, func(context.Context) error { return nil }))
+}
+
+// The save that follows a success: its ctx is not cancelled with the
+// operation's, and its error is dropped. Whoever resumes finds the attempt in flight.
+func TestTheLastSaveChangesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p := steady(newClock())
+	p.Journal = &retry.Journal{Save: func(ctx context.Context, s retry.State) error {
+		require.NoError(t, ctx.Err())
+		if s.Ended {
+			return errors.New("disk full")
+		}
+		return nil
+	}}
+	require.NoError(t, retry.Run(ctx, &p, func(context.Context) error { cancel(); return nil }))
+	require.True(t, p.Journal.State.InFlight)
+	require.False(t, p.Journal.State.Ended)
 }
 
 // Cancelled in its wait an operation has not ended: it can be resumed, with what was left.

@@ -19,8 +19,8 @@ import (
 // where an operation ends between attempts: that one has the number of the
 // attempt last begun (0 if none), no duration and the reason.
 //
-// Its text (LogValue) is redacted as an [Error]'s are. Err is not:
-// it is op's error as it was.
+// Its texts (String, LogValue) are redacted as an [Error]'s are, so it may be
+// printed with %v and logged with slog. Err is not: it is op's error as it was.
 type Record struct {
 	Operation string        // Policy.Name
 	Attempt   int           // the first is 1
@@ -57,11 +57,12 @@ type Record struct {
 type Decision uint8
 
 const (
-	Succeeded Decision = iota + 1
-	Retrying
-	GaveUp
+	Succeeded Decision = iota + 1 // the operation has its value
+	Retrying                      // another follows after the wait
+	GaveUp                        // the operation ends without success
 )
 
+// String returns the decision's words: succeeded, retrying, gave up.
 func (d Decision) String() string {
 	switch d {
 	case Succeeded:
@@ -72,6 +73,33 @@ func (d Decision) String() string {
 		return "gave up"
 	}
 	return fmt.Sprintf("Decision(%d)", uint8(d))
+}
+
+// String is one line of what a person reads first; LogValue has the rest:
+//
+//	balance: attempt 2 took 31ms: retrying in 250ms: GET: status 503 (unknown, read-only)
+func (r Record) String() string {
+	var b strings.Builder
+	if r.Operation != "" {
+		b.WriteString(r.Operation)
+		b.WriteString(": ")
+	}
+	if r.between() {
+		fmt.Fprintf(&b, "before attempt %d: %v", r.Attempt+1, r.Decision)
+	} else {
+		fmt.Fprintf(&b, "attempt %d took %v: %v", r.Attempt, legible(r.Duration), r.Decision)
+	}
+	if r.Decision == Retrying {
+		fmt.Fprintf(&b, " in %v", legible(r.Wait))
+	}
+	if r.Reason != nil {
+		b.WriteString(": ")
+		b.WriteString(strings.TrimPrefix(redacted(r.Reason), "retry: "))
+	}
+	if r.Err != nil {
+		fmt.Fprintf(&b, ": %s (%v, %v)", redacted(r.Err), r.Class, r.Effect)
+	}
+	return b.String()
 }
 
 // LogValue groups what a reader of logs needs; what is zero is left out. It
@@ -114,6 +142,9 @@ func (r Record) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
+// between reports whether r is no attempt's record.
+func (r *Record) between() bool { return r.found || r.Decision == GaveUp && r.Err == nil }
+
 // LogRecords makes a Policy.Observe that logs each record under the group
 // "retry": a first attempt that succeeds at LevelDebug, a later success at
 // LevelInfo, all else at LevelWarn. A nil logger logs nothing and costs
@@ -139,7 +170,9 @@ func LogRecords(l *slog.Logger) func(context.Context, Record) {
 // ErrUnknownOutcome it is also true beside another reason (see [Error]).
 var (
 	// ErrUnclassified: no rule knows the failure, so it is not repeated, even
-	// if the operation is ReadOnly. Mark it, write a Classifier, or use [Always].
+	// if the operation is ReadOnly. Three ways out: op marks the error
+	// ([Transient], [Unknown], …), which is the most exact; a [Classifier] in the
+	// policy knows it; or, only where op is harmless, the policy uses [Always].
 	ErrUnclassified = errors.New("retry: unclassified error")
 	// ErrPermanent: repeating cannot help.
 	ErrPermanent = errors.New("retry: permanent error")
@@ -158,9 +191,10 @@ var (
 	ErrBudget = errors.New("retry: local retry budget refuses")
 	// ErrCanceled: ctx was cancelled, or the sleeper or the gate failed.
 	ErrCanceled = errors.New("retry: canceled")
-	// ErrJournal: the journal could not be saved, so nothing further was sent.
-	// It also is the error of Save.
-	ErrJournal = errors.New("retry: journal not saved")
+	// ErrJournal: the journal could not be saved, so nothing further was sent:
+	// it also is the error of Save. Or it could not be had, so nothing was sent:
+	// it is in use, its operation has ended, or its State has another version.
+	ErrJournal = errors.New("retry: journal")
 )
 
 // Error is every failure of [Do], [Run] and Submit. errors.Is and errors.As
@@ -175,17 +209,20 @@ var (
 //     in flight and its error proves nothing) and its effect was not ReadOnly.
 //     A cancelled payment is not a payment that did not happen.
 //
+// Last of a resumed operation (Journal) is the package's own error "interrupted"
+// where an earlier process had left an attempt in flight, until op has failed again.
+//
 // errors.Unwrap returns Last. In the text the userinfo and query of the URL of
-// every *url.Error in the tree are left out.
+// every *url.Error in the tree are left out, and lines are joined by "; ".
 //
 // An Error is read-only and safe for concurrent use.
 type Error struct {
 	Operation string        // Policy.Name
 	Reason    error         // one of the sentinels above, comparable
-	Attempts  int           // begun; 0: op was never called
+	Attempts  int           // begun, those before a restart too (Journal); 0: op was never called
 	Elapsed   time.Duration // since the start of the operation
 	RetryAt   time.Time     // when the server will take the next; zero: it has not said
-	Last      error         // op's last error as it was; nil: op was never called
+	Last      error         // op's last error as it was; nil: this process has not called op; see below
 	Records   []Record      // the last Policy.Keep, oldest first
 
 	unknown  bool
@@ -193,6 +230,7 @@ type Error struct {
 	resends  bool          // ErrAttempts: Resends is used up
 	inner    bool          // the reason is that of a loop inside op
 	gate     bool          // the gate has not let it pass
+	rejected bool          // ErrPermanent: as a look-up found
 	class    Class         // of Last
 	late     bool          // Elapsed counts from the end of attempt 1
 	also     error         // of ctx, Spend, Save, Sleep or the gate
@@ -234,6 +272,9 @@ func (e *Error) Error() string {
 		b.WriteString("; outcome unknown, it may have been applied")
 	}
 	if e.Last != nil {
+		if e.rejected || e.Reason == ErrUnknownOutcome && e.also != nil {
+			b.WriteString("; the send") // else it would run on from the look-up's error
+		}
 		b.WriteString(": ")
 		b.WriteString(redacted(e.Last))
 	}
@@ -250,8 +291,14 @@ func (e *Error) why() string {
 	}
 	switch e.Reason {
 	case ErrUnclassified:
-		return fmt.Sprintf("no rule knows %s (see retry.Always)", typeOf(e.Last))
+		return fmt.Sprintf("no rule knows %s (see retry.ErrUnclassified; retry.Always if harmless)", typeOf(e.Last))
 	case ErrPermanent:
+		switch {
+		case e.rejected && e.also != nil:
+			return "rejected, as the look-up found: " + redacted(e.also)
+		case e.rejected:
+			return "rejected, as the look-up found"
+		}
 		return "permanent"
 	case ErrSuspended:
 		if e.hint > 0 {
@@ -280,6 +327,9 @@ func (e *Error) why() string {
 	case ErrCanceled:
 		return redacted(cmp.Or(e.cause, e.also))
 	case ErrJournal:
+		if refused, ok := e.also.(journalError); ok {
+			return refused.Error()
+		}
 		return fmt.Sprintf("the journal could not be saved: %s", redacted(e.also))
 	}
 	return redacted(e.Reason)
@@ -376,8 +426,7 @@ const lastNumber = 9
 func (s *Stats) Observe(_ context.Context, r Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	between := r.found || r.Decision == GaveUp && r.Err == nil // it is no attempt's record
-	if !between {
+	if !r.between() {
 		s.counts.Attempts++
 		if r.Attempt > 1 {
 			s.counts.Retries++
@@ -516,8 +565,8 @@ func legible(d time.Duration) time.Duration {
 	return d
 }
 
-// typeOf names the innermost type of err's chain: that of a wrapper such as
-// fmt.Errorf's says nothing.
+// typeOf names the innermost type of err's chain, and the code of a status:
+// the type of a wrapper such as fmt.Errorf's says nothing.
 func typeOf(err error) string {
 	for range maxErrors {
 		if isNilPointer(err) {
@@ -527,11 +576,14 @@ func typeOf(err error) string {
 			err = inner
 		}
 	}
+	if s, ok := err.(*StatusError); ok && s != nil {
+		return fmt.Sprintf("status %d of %T", s.Code, err)
+	}
 	return fmt.Sprintf("%T", err)
 }
 
-// redacted returns err's text in which each URL of a *url.Error of its tree
-// has lost its userinfo and query, plain or quoted as url.Error prints it.
+// redacted returns err's text on one line, in which each URL of a *url.Error of
+// its tree has lost its userinfo and query, plain or quoted as url.Error prints it.
 func redacted(err error) string {
 	if err == nil {
 		return "no reason" // an Error that no loop has made
@@ -539,7 +591,7 @@ func redacted(err error) string {
 	text := textOf(err)
 	urls := urlsIn(err, nil, new(int))
 	if len(urls) == 0 {
-		return text
+		return oneLine(text)
 	}
 	// The longest first: one may be the beginning of another.
 	slices.SortFunc(urls, func(a, b string) int { return len(b) - len(a) })
@@ -548,7 +600,16 @@ func redacted(err error) string {
 		text = strings.ReplaceAll(text, quoted(u), quoted(safe))
 		text = strings.ReplaceAll(text, u, safe)
 	}
-	return text
+	return oneLine(text)
+}
+
+// oneLine joins the lines of text, as those of errors.Join are, by "; ".
+func oneLine(text string) string {
+	if !strings.ContainsAny(text, "\n\r") {
+		return text
+	}
+	lines := strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' })
+	return strings.Join(lines, "; ")
 }
 
 // urlsIn appends to urls those of the *url.Errors in err's tree, of which it

@@ -36,7 +36,11 @@ func TestErrorTexts(t *testing.T) {
 		text   string
 	}{
 		{"unclassified", nil, retry.Policy{}, nil, fmt.Errorf("read: %w", errOp), retry.ErrUnclassified,
-			"retry: stopped after 1 attempt in 1.5s: no rule knows *errors.errorString (see retry.Always): read: op failed"},
+			"retry: stopped after 1 attempt in 1.5s: no rule knows *errors.errorString (see retry.ErrUnclassified; retry.Always if harmless): read: op failed"},
+		{"unclassified, a status", nil, retry.Policy{}, nil, fmt.Errorf("read: %w", &retry.StatusError{Method: "GET", Code: 501}), retry.ErrUnclassified,
+			"retry: stopped after 1 attempt in 1.5s: no rule knows status 501 of *retry.StatusError (see retry.ErrUnclassified; retry.Always if harmless): read: GET: status 501"},
+		{"on one line", nil, retry.Policy{}, nil, retry.Permanent(errors.Join(errOp, errors.New("\r\nb\n"))), retry.ErrPermanent,
+			"retry: stopped after 1 attempt in 1.5s: permanent: op failed; b"},
 		{"permanent", nil, retry.Policy{Name: "balance"}, nil, retry.Permanent(errOp), retry.ErrPermanent,
 			"retry: balance: stopped after 1 attempt in 1.5s: permanent: op failed"},
 		{"suspended", nil, retry.Policy{}, nil, retry.Suspended(errOp, 10*time.Minute), retry.ErrSuspended,
@@ -137,7 +141,8 @@ func TestTextsLoseUserinfoAndQuery(t *testing.T) {
 				return retry.Run(ctx, &p, func(context.Context) error { return err })
 			})
 			text := got.Error() + log.String() + fmt.Sprint(stopped(t, got)) +
-				stopped(t, stopped(t, got).Last).Records[0].LogValue().String()
+				stopped(t, stopped(t, got).Last).Records[0].LogValue().String() +
+				fmt.Sprintf("%v %+v", stopped(t, stopped(t, got).Last).Records, stopped(t, stopped(t, got).Last).Records[0])
 			require.NotContains(t, text, "s3cret")
 			if name != "malformed" { // by the rules of URLs its host is "us"
 				require.Contains(t, got.Error(), "host.example")
@@ -255,6 +260,30 @@ level=INFO msg="retry: succeeded" retry.operation=balance retry.attempt=2 retry.
 level=DEBUG msg="retry: succeeded" retry.operation=balance retry.attempt=1 retry.took=0s retry.timeout=30s retry.elapsed=0s retry.time_left=30s retry.attempts_left=4 retry.decision=succeeded
 level=WARN msg="retry: gave up" retry.operation=balance retry.attempt=1 retry.took=0s retry.error="op failed" retry.class=unclassified retry.effect=read-only retry.timeout=30s retry.elapsed=0s retry.time_left=30s retry.attempts_left=4 retry.decision="gave up" retry.reason="retry: unclassified error"
 `, out.String())
+}
+
+// A Record prints as one line, in %v and %+v and in a slice of them.
+func TestRecordStrings(t *testing.T) {
+	clock, watch := newClock(), &watcher{}
+	p := retry.Policy{Name: "balance", MaxAttempts: 2, Observe: watch.Observe, Keep: 2}
+	clock.drive(t, &p, 0.5, 0.5)
+	err := errors.Join(&retry.StatusError{Method: "GET", Code: 503}, errOp)
+	_, got := retry.Do(t.Context(), &p, clock.script(failure(31*ms, err)).Do)
+	first := "balance: attempt 1 took 31ms: retrying in 100ms: GET: status 503; op failed (unknown, read-only)"
+	last := "balance: attempt 2 took 31ms: gave up: no attempts left: GET: status 503; op failed (unknown, read-only)"
+	require.Equal(t, first, watch.Records()[0].String())
+	require.Equal(t, "["+first+" "+last+"]", fmt.Sprintf("%+v", stopped(t, got).Records))
+
+	p.Name = ""
+	_, got = retry.Do(t.Context(), &p, clock.script(success(2*ms)).Do)
+	require.NoError(t, got)
+	require.Equal(t, "attempt 1 took 2ms: succeeded", watch.Last().String())
+	ctx, cancel := context.WithCancel(t.Context())
+	p.Sleep = func(context.Context, time.Duration) error { cancel(); return ctx.Err() }
+	_, got = retry.Do(ctx, &p, clock.script(failure(0, retry.Transient(errOp))).Do)
+	require.ErrorIs(t, got, retry.ErrCanceled)
+	require.Equal(t, "before attempt 2: gave up: canceled", watch.Last().String())
+	require.Equal(t, "attempt 0 took 0s: Decision(0)", fmt.Sprint(retry.Record{}))
 }
 
 // fault B157: a nil logger is no logger.

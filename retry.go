@@ -100,8 +100,9 @@ type Policy struct {
 	// attempt must not start. 0: 30s. <0: unlimited. The deadline of ctx
 	// counts too, the earlier of both.
 	MaxElapsed time.Duration
-	// AttemptTimeout bounds one attempt. <=0: only the deadline does. An attempt that it
-	// ends has an unknown outcome.
+	// AttemptTimeout bounds one attempt. <=0: only the deadline does, so that a
+	// server that hangs takes all the time there is, and no retry follows. An
+	// attempt that it ends has an unknown outcome.
 	AttemptTimeout time.Duration
 	// MinTimeout is the least time worth a retry: one that would have less
 	// before the deadline is not made, one that has just as much is. 0:
@@ -126,15 +127,21 @@ type Policy struct {
 	Weight float64
 
 	// Observe is given a Record after each attempt, before any wait, on the
-	// goroutine of Do. nil: nothing is recorded.
+	// goroutine of Do. nil: nothing is recorded. Two observers are a function of both:
+	//
+	//	log := retry.LogRecords(logger)
+	//	p.Observe = func(ctx context.Context, r retry.Record) { stats.Observe(ctx, r); log(ctx, r) }
 	Observe func(context.Context, Record)
 	// Keep is how many of the last records an Error carries. <=0: none.
 	Keep int
-	// Journal keeps the operation's state through a crash. nil: none.
+	// Journal keeps the operation's state through a crash. Its deadline runs on
+	// while no process does: MaxElapsed is the life of the job. nil: none.
 	Journal *Journal
 
 	// Clock, Rand and Sleep replace time.Now, math/rand/v2's Float64 and a
 	// timer; nil is the real one. With them a test is exact and takes no time.
+	// They do not drive op's ctx, whose timers are real: to test time-outs use
+	// testing/synctest.
 	//
 	// Elapsed time grows by the steps of Clock, by none that is negative, and
 	// by at least the wait when Sleep has returned nil: a Clock that stands
@@ -187,7 +194,7 @@ func Run(ctx context.Context, p *Policy, op func(context.Context) error) error {
 // Detach returns ctx without the allowance of the operation that it belongs
 // to: an operation started with it has all the retries of its own policy. Values, deadline and
 // cancellation stay, and so does [Attempt]. It is meant for the independent
-// items of a batch that run side by side in one attempt.
+// items of a batch that run side by side in one attempt. A nil ctx panics.
 func Detach(ctx context.Context) context.Context {
 	a := enclosing(ctx)
 	if a == nil {
@@ -197,7 +204,7 @@ func Detach(ctx context.Context) context.Context {
 }
 
 // Attempt returns the number of the attempt that ctx was made for, and 1
-// where there is none.
+// where there is none. A nil ctx panics.
 func Attempt(ctx context.Context) int {
 	if a := enclosing(ctx); a != nil {
 		return a.number
@@ -227,6 +234,7 @@ const (
 	AlwaysFits            // its latest start is in time
 )
 
+// String returns the word of f: never, may, always.
 func (f Fit) String() string {
 	switch f {
 	case NeverFits:
@@ -282,7 +290,8 @@ func (p *Policy) Plan() Plan {
 	return plan
 }
 
-// String is a table, a line for each attempt.
+// String is a table, a line for each attempt. It does not show that a plan was
+// cut at its 32nd or 1,000th line.
 func (p Plan) String() string {
 	var b strings.Builder
 	b.WriteString("attempt  window  earliest  latest  fits\n")
@@ -501,7 +510,7 @@ func (o *operation) inquire(ctx context.Context, p *Policy, afresh bool) *Error 
 		}
 		return ended(ctx)
 	case rejected:
-		return &Error{Reason: ErrPermanent, also: err}
+		return &Error{Reason: ErrPermanent, rejected: true, also: err}
 	}
 	if e, ok := errors.AsType[*Error](err); ok && !e.RetryAt.IsZero() {
 		o.retryAt = e.RetryAt

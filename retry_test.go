@@ -406,7 +406,7 @@ func TestClassOutranksAttempts(t *testing.T) {
 		reason error
 		why    string
 	}{
-		{"unclassified", retry.ReadOnly, errOp, retry.ErrUnclassified, "no rule knows *errors.errorString (see retry.Always)"},
+		{"unclassified", retry.ReadOnly, errOp, retry.ErrUnclassified, "no rule knows *errors.errorString (see retry.ErrUnclassified; retry.Always if harmless)"},
 		{"permanent", retry.ReadOnly, retry.Permanent(errOp), retry.ErrPermanent, "permanent"},
 		{"suspended", retry.ReadOnly, retry.Suspended(errOp, 0), retry.ErrSuspended, "suspended"},
 		{"suspended for a time", retry.ReadOnly, retry.Suspended(errOp, time.Hour), retry.ErrSuspended, "suspended for 1h0m0s"},

@@ -23,7 +23,9 @@ type Lookup[T any] struct {
 	// Clock, Rand or Sleep, those of the sends serve. At the gate a look-up goes
 	// before all others that wait.
 	Policy *Policy
-	// Find looks once. It must not change anything. Its error counts where the
+	// Find looks once. It must not change anything. A row that is missing (a
+	// 404) is Unresolved, unless the provider proves that the request can no
+	// longer arrive: then it is NotApplied. Its error counts where the
 	// Resolution is Unresolved or Rejected; with Applied and NotApplied an
 	// error makes them Unresolved, for what is not certain is not found. If it
 	// finds several that could be this one, it must refuse: an error marked
@@ -31,21 +33,23 @@ type Lookup[T any] struct {
 	Find func(context.Context) (T, Resolution, error)
 }
 
-// Resolution is what a look-up has found.
+// Resolution is what a look-up has found: Unresolved, which is the zero value,
+// Applied, NotApplied or Rejected.
 type Resolution uint8
 
 const (
 	// Unresolved: it is not known. A missing row proves nothing where the
 	// request may still be on its way.
-	Unresolved = Resolution(unresolved)
+	Unresolved Resolution = Resolution(unresolved)
 	// Applied: it was applied; the value is that of a success.
-	Applied = Resolution(applied)
+	Applied Resolution = Resolution(applied)
 	// NotApplied: it is proven that nothing was applied.
-	NotApplied = Resolution(notApplied)
+	NotApplied Resolution = Resolution(notApplied)
 	// Rejected: it arrived and was refused for good.
-	Rejected = Resolution(rejected)
+	Rejected Resolution = Resolution(rejected)
 )
 
+// String returns the resolution's words: unresolved, applied, not applied, rejected.
 func (r Resolution) String() string {
 	return word("Resolution", uint8(r), "unresolved", "applied", "not applied", "rejected")
 }
@@ -66,7 +70,7 @@ var errUnresolved = Transient(errors.New("retry: unresolved"))
 // After an unknown outcome Submit waits Settle and asks Find:
 //
 //   - Applied: success, with Find's value.
-//   - Rejected: ErrPermanent, with Find's error.
+//   - Rejected: ErrPermanent, with Find's error too, if there is one.
 //   - NotApplied: send is called again, within Resends, the limits of p and
 //     after its wait. Find comes right before it once more: the first request
 //     may arrive late. Where it may not be called again the outcome is not
@@ -79,7 +83,7 @@ var errUnresolved = Transient(errors.New("retry: unresolved"))
 // duplicate may mean that the first was applied.
 //
 // Find runs outside the allowance of the operations around. The value returned
-// with an error is the last of send.
+// with an error is the last of send. A nil ctx, send or Find panics.
 func Submit[T any](ctx context.Context, p *Policy, send func(context.Context) (T, error), lookup Lookup[T]) (T, error) {
 	if ctx == nil {
 		panic("retry: nil Context")

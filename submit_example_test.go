@@ -58,7 +58,14 @@ func ExampleJournal() {
 			fmt.Printf("resumed after attempt %d, in flight: %t\n", state.Attempts, state.InFlight)
 			wish.since = state.Started
 		}
-		policy := &retry.Policy{Journal: &retry.Journal{State: state, Save: store.Save}}
+		if state.Ended {
+			return // with success or without: there is nothing to resume
+		}
+		policy := &retry.Policy{
+			Journal:        &retry.Journal{State: state, Save: store.Save},
+			MaxElapsed:     24 * time.Hour, // the life of the job: it runs while no process does
+			AttemptTimeout: 10 * time.Second,
+		}
 		placed, err := retry.Submit(ctx, policy, wish.placeAt(&market), retry.Lookup[order]{Find: wish.findAt(&market)})
 		fmt.Println(placed, err)
 	}

@@ -371,9 +371,9 @@ func TestSubmitErrorsOfBothSides(t *testing.T) {
 	}{
 		{"Find has failed for good", looked{0, retry.Unresolved, find},
 			"retry: order: stopped after 1 attempt in 7ms: outcome unknown, and looking it up has not settled it: " +
-				"retry: order: look-up: stopped after 1 attempt in 0s: permanent: GET: status 403: POST: status 504"},
+				"retry: order: look-up: stopped after 1 attempt in 0s: permanent: GET: status 403; the send: POST: status 504"},
 		{"it was rejected", looked{0, retry.Rejected, find},
-			"retry: order: stopped after 1 attempt in 7ms: permanent: POST: status 504"},
+			"retry: order: stopped after 1 attempt in 7ms: rejected, as the look-up found: GET: status 403; the send: POST: status 504"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -388,6 +388,13 @@ func TestSubmitErrorsOfBothSides(t *testing.T) {
 		})
 	}
 
+	t.Run("a rejection without an error is named", func(t *testing.T) {
+		d := newDesk([]sent{{0, send}}, looked{0, retry.Rejected, nil})
+		p := d.policy()
+		_, err := retry.Submit(t.Context(), &p, d.send, d.lookup())
+		require.Equal(t, retry.ErrPermanent, stopped(t, err).Reason)
+		require.EqualError(t, err, "retry: stopped after 1 attempt in 7ms: rejected, as the look-up found; the send: POST: status 504")
+	})
 	t.Run("no limit of Find's is the operation's", func(t *testing.T) {
 		d := newDesk([]sent{{0, send}}, looked{0, retry.Unresolved, nil})
 		p := d.policy()

@@ -26,13 +26,13 @@ type Checker struct {
 	Clock func() time.Time
 }
 
-// Check is the zero [Checker]'s Check.
+// Check is the zero [Checker]'s Check. A nil resp panics.
 func Check(resp *http.Response) error { return Checker{}.Check(resp) }
 
 // Check returns nil for a response that is no failure, else an error with a
 // [*retry.StatusError] in its chain, which has the method, the code, the
 // effect of the request and the hint. It never closes the body and leaves it
-// whole.
+// whole. A nil resp panics: look at the client's error first.
 //
 // Of a response that a [Transport] gave up on it returns the Transport's own
 // [*retry.Error], whatever c says. The loop outside then does not repeat it
@@ -53,7 +53,7 @@ func (c Checker) Check(resp *http.Response) error {
 }
 
 // Attempts returns how many attempts a [Transport] made for resp, and 1 for a
-// response that is no Transport's.
+// response that is no Transport's. A nil resp panics.
 func Attempts(resp *http.Response) int {
 	if o := outcomeOf(resp); o != nil {
 		return o.attempts

@@ -3,6 +3,7 @@ package httpretry
 import (
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,6 +50,31 @@ const (
 	// epoch, which count only beside "X-Bapi-Limit-Status: 0".
 	BybitReset
 )
+
+// String returns the name of the field that s is read from.
+func (s Signal) String() string {
+	switch s {
+	case StripeShouldRetry:
+		return "Stripe-Should-Retry"
+	case XShouldRetry:
+		return "x-should-retry"
+	case RetryAfterMS:
+		return "retry-after-ms"
+	case XMSRetryAfterMS:
+		return "x-ms-retry-after-ms"
+	case RetryAfter:
+		return "Retry-After"
+	case RateLimit:
+		return "RateLimit"
+	case RateLimitReset:
+		return "RateLimit-Reset"
+	case GitHubReset:
+		return "x-ratelimit-reset"
+	case BybitReset:
+		return "X-Bapi-Limit-Reset-Timestamp"
+	}
+	return "Signal(" + strconv.Itoa(int(s)) + ")"
+}
 
 // defaultSignals are those of a nil slice.
 var defaultSignals = []Signal{RetryAfter}

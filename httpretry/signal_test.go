@@ -2,7 +2,9 @@ package httpretry_test
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -214,6 +216,22 @@ func FuzzSignals(f *testing.F) {
 			require.GreaterOrEqual(t, hintOf(c.Check(resp)), time.Duration(0))
 		}
 	})
+}
+
+// Each signal is named by the field that it is read from.
+func TestSignalsHaveTheNamesOfTheirFields(t *testing.T) {
+	for s := httpretry.StripeShouldRetry; s <= httpretry.BybitReset; s++ {
+		resp := response(t, 400, "x-ratelimit-remaining: 0\r\nratelimit-remaining: 0\r\nx-bapi-limit-status: 0")
+		c := httpretry.Checker{Signals: []httpretry.Signal{s}, Clock: func() time.Time { return time.Unix(0, 0) }}
+		before := c.Check(resp)
+		value := map[httpretry.Signal]string{
+			httpretry.StripeShouldRetry: "true", httpretry.XShouldRetry: "true", httpretry.RateLimit: `"a";r=0;t=7`,
+		}[s]
+		resp.Header.Set(s.String(), cmp.Or(value, "7"))
+		require.NotEqual(t, before, c.Check(resp), "%v", s)
+	}
+	require.Equal(t, "[Retry-After x-should-retry]", fmt.Sprint([]httpretry.Signal{httpretry.RetryAfter, httpretry.XShouldRetry}))
+	require.Equal(t, "Signal(0) Signal(10)", fmt.Sprint(httpretry.Signal(0), " ", httpretry.BybitReset+1))
 }
 
 func TestHugeRateLimitIsReadInLinearTime(t *testing.T) {

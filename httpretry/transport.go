@@ -3,6 +3,7 @@ package httpretry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -22,11 +23,20 @@ import (
 //	client := &http.Client{Transport: &httpretry.Transport{}}
 //
 // What a request can change is read from its method, from an Idempotency-Key
-// or X-Idempotency-Key, or from [WithEffect], the later over the earlier. When
+// or X-Idempotency-Key, or from [WithEffect], the later over the earlier. What
+// is proven not to be applied (429, 421, 425, a connection refused) is repeated
+// whatever the request is, a POST without a key too. When
 // the loop gives up on a response, that response is returned with its body
 // unread and a nil error, as an http.RoundTripper must; [Check] makes the
 // error of it, and [Attempts] says how many were made. When it gives up
 // without a response the error is a [*retry.Error].
+//
+// Leave http.Client.Timeout 0. It bounds all attempts and waits together, and
+// where it ends one in flight, net/http may keep no more than the text of the
+// error: neither the *retry.Error nor retry.ErrUnknownOutcome is found in it. Use
+// the policy's AttemptTimeout and MaxElapsed, or a ctx. What http.Client returns
+// is a *url.Error around the *retry.Error, and prints the query of its URL: log
+// the one inside.
 //
 // AttemptTimeout and the deadline of the policy bound an attempt up to the
 // header of its response. After that only the request's own context bounds the
@@ -40,7 +50,7 @@ import (
 // tell those apart.
 //
 // A request's body is repeated through GetBody. One without is sent once, and
-// what came of it returned.
+// what came of it returned; the error says so.
 //
 // The zero value is ready for use. A Transport is read-only while in use and
 // safe for concurrent use if its functions are.
@@ -48,7 +58,7 @@ type Transport struct {
 	// Base sends. nil: http.DefaultTransport.
 	Base http.RoundTripper
 	// Policy is that of each request. nil: the zero one. Its Effect is
-	// ignored: the request's own decides. Its Classify sees what Base
+	// ignored: the request's own decides (WithEffect). Its Classify sees what Base
 	// returned and, where neither signal nor hook has decided, a
 	// *retry.StatusError.
 	Policy *retry.Policy
@@ -81,7 +91,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.Key != nil && c.effect == retry.Mutation && !marked(req.Context()) {
 		c.addKey(t.Key())
 	}
-	if hasBody(req) && req.GetBody == nil {
+	once := hasBody(req) && req.GetBody == nil && c.policy.MaxAttempts != 1
+	if once {
 		c.policy.MaxAttempts = 1
 	}
 
@@ -89,8 +100,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil {
 		return c.hand(resp, nil), nil
 	}
+	gaveUp, _ := errors.AsType[*retry.Error](err)
+	if once && gaveUp.Reason == retry.ErrAttempts && gaveUp.Last != nil { // the limit is not the user's
+		gaveUp.Last = fmt.Errorf("%w; its body cannot be sent again (no GetBody)", gaveUp.Last)
+	}
 	if c.open != nil {
-		gaveUp, _ := errors.AsType[*retry.Error](err)
 		return c.hand(c.open, gaveUp), nil
 	}
 	return nil, err

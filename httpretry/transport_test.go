@@ -281,6 +281,23 @@ func TestABodyThatCannotBeReplayed(t *testing.T) {
 	require.Equal(t, 503, resp.StatusCode)
 	require.Equal(t, 1, b.calls)
 	require.ErrorIs(t, httpretry.Check(resp), retry.ErrAttempts)
+	status, _ := errors.AsType[*retry.StatusError](httpretry.Check(resp))
+	require.Equal(t, 503, status.Code)
+	require.ErrorContains(t, httpretry.Check(resp), "its body cannot be sent again (no GetBody)")
+
+	req = request(t, "PUT", "hello")
+	req.GetBody = nil
+	single := quick()
+	single.MaxAttempts = 1
+	resp, err = exchange(t, &httpretry.Transport{Base: script(gives(503)), Policy: single}, req)
+	require.NoError(t, err)
+	require.NotContains(t, httpretry.Check(resp).Error(), "GetBody", "the limit is the user's")
+
+	req = request(t, "PUT", "hello")
+	req.GetBody = nil
+	_, err = exchange(t, &httpretry.Transport{Base: script(fails(io.EOF)), Policy: quick()}, req)
+	require.ErrorIs(t, err, io.EOF)
+	require.ErrorContains(t, err, "its body cannot be sent again (no GetBody)")
 
 	req = request(t, "PUT", "hello")
 	gone := errors.New("the file is gone")
