@@ -665,7 +665,7 @@ func (o *operation) approach(ctx context.Context, p *Policy) *Error {
 		return o.refused
 	}
 	if o.resumed {
-		if f := o.rejoin(ctx, p); f != nil {
+		if f := o.rejoin(ctx, p); f != nil || o.success {
 			return f
 		}
 	}
@@ -1358,6 +1358,11 @@ func (o *operation) resume(p *Policy) *Error {
 // for what is left of it.
 func (o *operation) rejoin(ctx context.Context, p *Policy) *Error {
 	o.resumed = false
+	if o.inquiry != nil && o.unknown { // also where nothing may be sent any more
+		if f := o.inquire(ctx, p, false); f != nil || o.success {
+			return f
+		}
+	}
 	if o.attemptsLeft(p) == 0 {
 		return &Error{Reason: ErrAttempts}
 	}
