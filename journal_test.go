@@ -298,3 +298,64 @@ func TestACancelledOperationCanBeResumed(t *testing.T) {
 	require.Equal(t, 2, p.Journal.State.Attempts)
 	require.True(t, p.Journal.State.Ended)
 }
+
+// A look-up that gave up, or was cut short, right before a further send leaves
+// an unknown outcome. Whoever resumes asks Find first, also where there is no
+// time left for that send: else a success would be lost.
+func TestWhoeverResumesAnUnknownOutcomeLooksFirst(t *testing.T) {
+	for name, test := range map[string]struct {
+		pause time.Duration
+		found looked
+		story string
+		why   error // nil: success
+	}{
+		"found in time":       {0, looked{0, retry.Applied, nil}, "find", nil},
+		"found past the end":  {time.Hour, looked{0, retry.Applied, nil}, "find", nil},
+		"absent in time":      {0, looked{0, retry.NotApplied, nil}, "find 0s find send", nil},
+		"absent past the end": {time.Hour, looked{0, retry.NotApplied, nil}, "find", retry.ErrDeadline},
+		"unknown as before":   {time.Hour, looked{0, retry.Unresolved, errFind}, "find", retry.ErrUnknownOutcome},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk([]sent{{0, errLost}, {0, nil}}, looked{0, retry.NotApplied, nil}, looked{0, retry.Unresolved, errFind})
+			p := d.policy()
+			p.MaxElapsed, p.Journal = 30*time.Second, new(retry.Journal)
+			_, err := retry.Submit(t.Context(), &p, d.send, d.lookup())
+			require.ErrorIs(t, err, retry.ErrUnknownOutcome)
+			require.Equal(t, "send 7ms find 1s find", d.story())
+
+			d.Advance(test.pause)
+			d.log, d.finds = nil, []looked{test.found}
+			p.Journal = restored(t, p.Journal.State)
+			_, err = retry.Submit(t.Context(), &p, d.send, d.lookup())
+			require.Equal(t, test.story, d.story())
+			if test.why == nil {
+				require.NoError(t, err)
+			} else {
+				require.Equal(t, test.why, stopped(t, err).Reason)
+			}
+			require.Equal(t, test.why != retry.ErrUnknownOutcome, p.Journal.State.Ended)
+		})
+	}
+}
+
+// Cancelled as a loop inside has just failed without proof: what it has left
+// is unknown, and whoever resumes does not send again.
+func TestACancelledLoopAroundOneWithoutProofIsUnknown(t *testing.T) {
+	for effect, unknown := range map[retry.Effect]bool{retry.Unstated: true, retry.Mutation: true, retry.ReadOnly: false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := retry.Policy{Effect: effect, Journal: new(retry.Journal)}
+		calls := 0
+		op := func(ctx context.Context) error {
+			calls++
+			defer cancel()
+			return retry.Run(ctx, nil, func(context.Context) error { return errOp })
+		}
+		err := retry.Run(ctx, &p, op)
+		require.Equal(t, retry.ErrCanceled, stopped(t, err).Reason)
+		require.Equal(t, unknown, errors.Is(err, retry.ErrUnknownOutcome), effect)
+
+		p.Journal = restored(t, p.Journal.State)
+		_ = retry.Run(t.Context(), &p, op)
+		require.Equal(t, unknown, calls == 1, effect)
+	}
+}

@@ -894,9 +894,10 @@ func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error 
 	o.unproven = o.unproven || !proven
 	switch {
 	case o.inquiry != nil:
-		o.unknown = o.unknown || !proven
+		// A refused duplicate may mean that an earlier send was applied.
+		o.unknown = o.unknown || !proven || o.inquiry.ever && v.Class == ClassPermanent
 	case inner != nil:
-		o.unknown = o.unknown || inner.unknown
+		o.unknown = o.unknown || inner.unknown || inner.unproven && f != nil && v.Effect != ReadOnly
 	case v.Effect != ReadOnly:
 		o.unknown = o.unknown || v.Class == ClassUnknown || v.Class == ClassUnclassified && f != nil
 	}
@@ -904,7 +905,7 @@ func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error 
 		return f
 	}
 	class := v.Class
-	if o.inquiry != nil && (o.unknown || o.inquiry.ever && class == ClassPermanent) {
+	if o.inquiry != nil && o.unknown {
 		if f := o.inquire(ctx, p, true); f != nil || o.success {
 			return f
 		}
