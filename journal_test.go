@@ -338,6 +338,36 @@ func TestWhoeverResumesAnUnknownOutcomeLooksFirst(t *testing.T) {
 	}
 }
 
+// Cancelled in flight, and answered that it is refused for good: there is nothing
+// to resume, and the request is not made again.
+func TestACancelledOperationThatWasRefusedHasEnded(t *testing.T) {
+	for name, test := range map[string]struct {
+		err   error
+		ended bool
+	}{
+		"permanent": {retry.Permanent(errOp), true},
+		"status":    {&retry.StatusError{Method: "POST", Code: 400}, true},
+		"transient": {retry.Transient(errOp), false},
+		"unknown":   {retry.Unknown(errOp), false},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := retry.Policy{Journal: new(retry.Journal)}
+		err := retry.Run(ctx, &p, func(context.Context) error { cancel(); return test.err })
+		require.Equal(t, retry.ErrCanceled, stopped(t, err).Reason)
+		require.Equal(t, test.ended, p.Journal.State.Ended, name)
+		require.Equal(t, name == "unknown", p.Journal.State.EverUnknown, name)
+	}
+
+	// What a Submit has left unknown before it could look was unknown ever.
+	ctx, cancel := context.WithCancel(t.Context())
+	d := newDesk([]sent{{0, errLost}}, looked{0, retry.Applied, nil})
+	p := d.policy()
+	p.Journal = new(retry.Journal)
+	_, err := retry.Submit(ctx, &p, func(ctx context.Context) (string, error) { defer cancel(); return d.send(ctx) }, d.lookup())
+	require.ErrorIs(t, err, retry.ErrUnknownOutcome)
+	require.True(t, p.Journal.State.EverUnknown)
+}
+
 // Cancelled as a loop inside has just failed without proof: what it has left
 // is unknown, and whoever resumes does not send again.
 func TestACancelledLoopAroundOneWithoutProofIsUnknown(t *testing.T) {
@@ -358,4 +388,15 @@ func TestACancelledLoopAroundOneWithoutProofIsUnknown(t *testing.T) {
 		_ = retry.Run(t.Context(), &p, op)
 		require.Equal(t, unknown, calls == 1, effect)
 	}
+}
+
+// Cancelled while a loop inside waits that reads: nothing is unknown.
+func TestACancelledLoopAroundOneThatReadsIsNotUnknown(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	read := retry.Policy{Effect: retry.ReadOnly, Sleep: func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() }}
+	err := retry.Run(ctx, nil, func(ctx context.Context) error {
+		return retry.Run(ctx, &read, func(context.Context) error { return &retry.StatusError{Method: "GET", Code: 503} })
+	})
+	require.Equal(t, retry.ErrCanceled, stopped(t, err).Reason)
+	require.NotErrorIs(t, err, retry.ErrUnknownOutcome)
 }

@@ -897,7 +897,7 @@ func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error 
 		// A refused duplicate may mean that an earlier send was applied.
 		o.unknown = o.unknown || !proven || o.inquiry.ever && v.Class == ClassPermanent
 	case inner != nil:
-		o.unknown = o.unknown || inner.unknown || inner.unproven && f != nil && v.Effect != ReadOnly
+		o.unknown = o.unknown || inner.unknown || inner.Reason == ErrUnclassified && f != nil && v.Effect != ReadOnly
 	case v.Effect != ReadOnly:
 		o.unknown = o.unknown || v.Class == ClassUnknown || v.Class == ClassUnclassified && f != nil
 	}
@@ -1106,7 +1106,7 @@ func (o *operation) fail(ctx context.Context, p *Policy, f *Error) bool {
 		b.failed()
 	}
 	if p.Journal != nil && f.Reason != ErrJournal {
-		o.saveEnd(ctx, p, f.Reason != ErrCanceled && !o.unknown)
+		o.saveEnd(ctx, p, (f.Reason != ErrCanceled || o.definite) && !o.unknown)
 	}
 	o.observe(ctx, p, GaveUp, f.Reason)
 
@@ -1381,13 +1381,13 @@ func (o *operation) rejoin(ctx context.Context, p *Policy) *Error {
 func (o *operation) state(p *Policy) State {
 	s := p.Journal.State
 	s.Attempts, s.InFlight, s.Unknown, s.Previous = o.attempts, false, o.unknown, o.previous
-	s.EverUnknown = s.EverUnknown || o.unknown
 	if o.ledger.bounded {
 		s.Left = o.left()
 	}
 	if o.inquiry != nil {
 		s.EverUnknown, s.Resends = o.inquiry.ever, o.inquiry.used
 	}
+	s.EverUnknown = s.EverUnknown || o.unknown
 	return s
 }
 
