@@ -195,14 +195,15 @@ type Journal struct {
 }
 
 // State is what an operation must not forget. It survives encoding/json. The
-// zero State is that of an operation that has not begun.
+// zero State is that of an operation that has not begun. One of another
+// version, or that no operation can have saved, is refused.
 //
 // Times are those of the operation's clock, as wall-clock time. A clock that
 // was changed in between cannot give an operation more than it had: what is
 // left is the lesser of what the clock gives and what was left at the last
 // Save, and so is the wait.
 type State struct {
-	Version  int   `json:"version"`  // 1; another one is refused
+	Version  int   `json:"version"`  // 1
 	Revision int64 `json:"revision"` // raised by one with every Save
 
 	Attempts    int  `json:"attempts"`               // begun
@@ -222,6 +223,19 @@ type State struct {
 
 // stateVersion is the version of State that this package writes and reads.
 const stateVersion = 1
+
+// sound reports whether s can have been saved. What cannot is not taken for the
+// state of an operation: that could send once more. Its counters are so far
+// from their ends that none wraps around.
+func (s *State) sound() bool {
+	begun := s.Attempts > 0
+	return s.Version == 0 || s.Revision > 0 && s.Revision < math.MaxInt64/2 &&
+		s.Attempts >= 0 && s.Attempts < math.MaxInt/2 &&
+		s.Resends >= 0 && s.Resends < math.MaxInt/2 &&
+		s.Left >= 0 && s.Wait >= 0 && s.Previous >= 0 &&
+		(begun || !s.InFlight && !s.Unknown && !s.EverUnknown) &&
+		!(s.Ended && (s.InFlight || s.Unknown))
+}
 
 // save stores s as the next revision.
 func (j *Journal) save(ctx context.Context, s State) error {
@@ -244,6 +258,8 @@ func (j *Journal) claim() error {
 	switch s := &j.State; {
 	case s.Version != stateVersion && *s != State{}:
 		err = fmt.Errorf("its state has version %d, and this package knows %d", s.Version, stateVersion)
+	case !s.sound():
+		err = errors.New("its state is none that was ever saved")
 	case s.Ended:
 		err = errors.New("its operation has ended")
 	}

@@ -158,8 +158,10 @@ var (
 	ErrBudget = errors.New("retry: local retry budget refuses")
 	// ErrCanceled: ctx was cancelled, or the sleeper or the gate failed.
 	ErrCanceled = errors.New("retry: canceled")
-	// ErrJournal: the journal could not be saved, so nothing further was sent.
-	// It also is the error of Save.
+	// ErrJournal: the journal could not be saved, or is not to be had (it is in
+	// use or has ended, or its state is not known), so nothing further was sent.
+	// What another worker has sent that had it is not known. It also is the
+	// error of Save.
 	ErrJournal = errors.New("retry: journal not saved")
 )
 
@@ -280,7 +282,7 @@ func (e *Error) why() string {
 	case ErrCanceled:
 		return redacted(cmp.Or(e.cause, e.also))
 	case ErrJournal:
-		return fmt.Sprintf("the journal could not be saved: %s", redacted(e.also))
+		return fmt.Sprintf("the journal cannot be used: %s", redacted(e.also))
 	}
 	return redacted(e.Reason)
 }

@@ -1335,14 +1335,14 @@ func (o *operation) resume(p *Policy) *Error {
 		whole := max(0, s.Expires.Sub(s.Started))
 		rest := max(0, min(whole, s.Left, s.Expires.Sub(now)))
 		past = whole - rest
-		if !o.ctxLimit || rest < left {
+		if !o.bounded || rest < left { // MaxElapsed may be less than it was
 			o.ctxLimit, left = false, rest
 		}
 		o.bounded = true
 	}
 	o.ledger = p.ledger(o.bounded, saturatingAdd(past, max(0, left)))
 	o.elapsed = past
-	o.attempts, o.previous, o.unknown = max(0, s.Attempts), max(0, s.Previous), s.Unknown
+	o.attempts, o.previous, o.unknown = s.Attempts, s.Previous, s.Unknown
 	o.around.allowance.spent.Store(int64(max(0, o.attempts-1)))
 	switch {
 	case o.attempts == 0:
