@@ -172,6 +172,33 @@ func TestFindComparesTheIntent(t *testing.T) {
 	}
 }
 
+// The venue's clock judges when a request is too late, so it alone proves that
+// none will come: a client's that is ahead would send a second order while
+// the first may still arrive.
+func TestAClockThatIsAheadProvesNothing(t *testing.T) {
+	x, c := open(t)
+	ahead := time.Hour // the venue takes the request so long after its window
+	c.Clock = func() time.Time { return time.Now().Add(ahead) }
+	x.Script("POST", venue.Answer{LoseRequest: true})
+	p := looks()
+	p.MaxElapsed = 300 * time.Millisecond
+	_, err := retry.Submit(t.Context(), sends(), c.Place, retry.Lookup[venue.Order]{Policy: p, Find: c.Find})
+	require.Equal(t, retry.ErrUnknownOutcome, reason(t, err))
+	require.Equal(t, 1, x.Calls("POST"))
+
+	x.Clock = func() time.Time { return time.Now().Add(ahead) } // once that hour has passed
+	_, r, err := c.Find(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, retry.NotApplied, r)
+
+	x, c = open(t) // behind, the request is refused for good when it arrives
+	c.Clock = func() time.Time { return time.Now().Add(-ahead) }
+	_, err = submit(t.Context(), c, sends())
+	require.Equal(t, retry.ErrPermanent, reason(t, err))
+	require.NotErrorIs(t, err, retry.ErrUnknownOutcome)
+	require.Empty(t, x.Orders())
+}
+
 // Look asks again while an order may still arrive, and has proof once it cannot.
 func TestLookSaysWhatBecameOfTheOrder(t *testing.T) {
 	x, c := open(t)
