@@ -62,6 +62,7 @@ var fates = []fate{
 	{name: "late, connection broken", arrives: modelWindow / 2, breaks: true},
 	{name: "late, at the end of its window", arrives: modelWindow, breaks: true},
 	{name: "late, after its window", arrives: modelWindow + time.Millisecond, breaks: true},
+	{name: "late, long after its window", arrives: modelWindow * 7 / 5, breaks: true},
 	{name: "late, after the client's patience", arrives: modelPatience + time.Millisecond, silent: true},
 	{name: "in the last moment", arrives: modelPatience / 2, back: modelPatience/2 - 1},
 	{name: "half an answer", half: true},
