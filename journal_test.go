@@ -216,6 +216,54 @@ func TestAnErrorOfSaveStopsTheOperation(t *testing.T) {
 	}
 }
 
+// A Save whose answer is lost has stored what it says failed. Nothing is sent, and
+// whoever loads it takes the attempt for one in flight: Submit looks, Do says
+// that it is not known.
+func TestASaveThatHasStoredAndFails(t *testing.T) {
+	lost := errors.New("no answer from the store")
+	for _, fails := range []int64{1, 2, 3, 4} {
+		w, save := newDesk([]sent{{0, retry.Transient(errOp)}, {0, nil}}, looked{0, retry.Applied, nil}), retry.State{}
+		p := w.policy()
+		p.Journal = &retry.Journal{Save: func(_ context.Context, s retry.State) error {
+			if save = s; s.Revision == fails {
+				return lost
+			}
+			return nil
+		}}
+		_, err := retry.Submit(t.Context(), &p, w.send, w.lookup())
+		require.Equal(t, fails == 4, err == nil, "what Save says at the end changes nothing")
+		if err != nil {
+			require.Equal(t, retry.ErrJournal, stopped(t, err).Reason)
+			require.ErrorIs(t, err, lost)
+			require.NotErrorIs(t, err, retry.ErrUnknownOutcome, "each send has proved itself")
+		}
+		require.Equal(t, fails, save.Revision)
+		require.Equal(t, int(fails)/2, w.sent)
+
+		before := w.sent
+		w.log = nil
+		p.Journal = restored(t, save)
+		_, err = retry.Submit(t.Context(), &p, w.send, w.lookup())
+		switch fails {
+		case 1, 3: // in flight, as far as the store says
+			require.NoError(t, err)
+			require.Equal(t, "7ms find", w.story())
+			require.Equal(t, before, w.sent)
+
+			p.Journal = restored(t, save)
+			_, err = retry.Do(t.Context(), &p, w.send)
+			require.Equal(t, retry.ErrUnknownOutcome, stopped(t, err).Reason)
+			require.Equal(t, before, w.sent)
+		case 2: // in its wait
+			require.NoError(t, err)
+			require.Equal(t, "1s send", w.story())
+		case 4:
+			require.ErrorContains(t, err, "has ended")
+			require.Equal(t, before, w.sent)
+		}
+	}
+}
+
 // Saving takes time: a send that no longer fits, or whose ctx is done, is saved
 // as not sent.
 func TestASendRefusedAfterItWasSaved(t *testing.T) {

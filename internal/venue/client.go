@@ -196,13 +196,19 @@ func (c *Client) call(ctx context.Context, method, path string, q url.Values, in
 }
 
 // judge has the venue's own rules: 418 is a ban for as long as Retry-After
-// says, 403 one of ten minutes. Both are refused at the door.
+// says, 403 one of ten minutes. Both are refused at the door. So is what has
+// come too late, and the next request has a window of its own.
 func judge(resp *http.Response) (retry.Verdict, bool) {
 	switch resp.StatusCode {
 	case http.StatusTeapot:
 		return retry.Verdict{Class: retry.ClassSuspended}, true
 	case http.StatusForbidden:
 		return retry.Verdict{Class: retry.ClassSuspended, After: 10 * time.Minute}, true
+	case http.StatusBadRequest:
+		var refusal Error
+		if err := json.NewDecoder(resp.Body).Decode(&refusal); err == nil && refusal.Code == CodeTooLate {
+			return retry.Verdict{Class: retry.ClassTransient}, true
+		}
 	}
 	return retry.Verdict{}, false
 }
