@@ -305,8 +305,8 @@ func (stingy) Earn(context.Context, float64)                                    
 // panic nor extend it.
 func TestAStateOfAnyContentIsSafe(t *testing.T) {
 	for _, text := range []string{
-		`{"version":1,"revision":9223372036854775807,"attempts":9223372036854775807,"unknown":true}`,
-		`{"version":1,"revision":-9223372036854775808,"attempts":-9223372036854775808,"resends":-9223372036854775808}`,
+		fmt.Sprintf(`{"version":1,"revision":9223372036854775807,"attempts":%d,"unknown":true}`, math.MaxInt),
+		fmt.Sprintf(`{"version":1,"revision":-9223372036854775808,"attempts":%d,"resends":%[1]d}`, math.MinInt),
 		`{"version":1,"attempts":1,"left":-9223372036854775808,"wait":-9223372036854775808,"previous":-9223372036854775808,"expires":"9999-12-31T23:59:59Z"}`,
 		`{"version":1,"attempts":1,"left":9223372036854775807,"wait":9223372036854775807,"previous":9223372036854775807,"expires":"9999-12-31T23:59:59Z","started":"0001-01-01T00:00:00Z","not_before":"9999-12-31T23:59:59Z"}`,
 		`{"version":1,"in_flight":true}`,

@@ -198,7 +198,8 @@ type Journal struct {
 }
 
 // State is what an operation must not forget. It survives encoding/json. The
-// zero State is that of an operation that has not begun.
+// zero State is that of an operation that has not begun. One of another
+// version, or that no operation can have saved, is refused.
 //
 // Times are those of the operation's clock, as wall-clock time. A clock that
 // was changed in between cannot give an operation more than it had: what is
@@ -209,7 +210,7 @@ type Journal struct {
 // ErrJournal: look at it first. State holds no result: what must not be lost op
 // stores itself, before it returns.
 type State struct {
-	Version  int   `json:"version"`  // 1; another one is refused
+	Version  int   `json:"version"`  // 1
 	Revision int64 `json:"revision"` // raised by one with every Save
 
 	Attempts    int  `json:"attempts"`               // begun
@@ -229,6 +230,19 @@ type State struct {
 
 // stateVersion is the version of State that this package writes and reads.
 const stateVersion = 1
+
+// sound reports whether s can have been saved. What cannot is not taken for the
+// state of an operation: that could send once more. Its counters are so far
+// from their ends that none wraps around.
+func (s *State) sound() bool {
+	begun := s.Attempts > 0
+	return s.Version == 0 || s.Revision > 0 && s.Revision < math.MaxInt64/2 &&
+		s.Attempts >= 0 && s.Attempts < math.MaxInt/2 &&
+		s.Resends >= 0 && s.Resends < math.MaxInt/2 &&
+		s.Left >= 0 && s.Wait >= 0 && s.Previous >= 0 &&
+		(begun || !s.InFlight && !s.Unknown && !s.EverUnknown) &&
+		!(s.Ended && (s.InFlight || s.Unknown))
+}
 
 // save stores s as the next revision.
 func (j *Journal) save(ctx context.Context, s State) error {
@@ -251,6 +265,8 @@ func (j *Journal) claim() error {
 	switch s := &j.State; {
 	case s.Version != stateVersion && *s != State{}:
 		err = journalError(fmt.Sprintf("the journal's state has version %d, and this package knows %d", s.Version, stateVersion))
+	case !s.sound():
+		err = journalError("the journal's state is none that was ever saved")
 	case s.Ended:
 		err = journalError("the journal's operation has ended")
 	}

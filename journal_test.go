@@ -218,6 +218,54 @@ func TestAnErrorOfSaveStopsTheOperation(t *testing.T) {
 	}
 }
 
+// A Save whose answer is lost has stored what it says failed. Nothing is sent, and
+// whoever loads it takes the attempt for one in flight: Submit looks, Do says
+// that it is not known.
+func TestASaveThatHasStoredAndFails(t *testing.T) {
+	lost := errors.New("no answer from the store")
+	for _, fails := range []int64{1, 2, 3, 4} {
+		w, save := newDesk([]sent{{0, retry.Transient(errOp)}, {0, nil}}, looked{0, retry.Applied, nil}), retry.State{}
+		p := w.policy()
+		p.Journal = &retry.Journal{Save: func(_ context.Context, s retry.State) error {
+			if save = s; s.Revision == fails {
+				return lost
+			}
+			return nil
+		}}
+		_, err := retry.Submit(t.Context(), &p, w.send, w.lookup())
+		require.Equal(t, fails == 4, err == nil, "what Save says at the end changes nothing")
+		if err != nil {
+			require.Equal(t, retry.ErrJournal, stopped(t, err).Reason)
+			require.ErrorIs(t, err, lost)
+			require.NotErrorIs(t, err, retry.ErrUnknownOutcome, "each send has proved itself")
+		}
+		require.Equal(t, fails, save.Revision)
+		require.Equal(t, int(fails)/2, w.sent)
+
+		before := w.sent
+		w.log = nil
+		p.Journal = restored(t, save)
+		_, err = retry.Submit(t.Context(), &p, w.send, w.lookup())
+		switch fails {
+		case 1, 3: // in flight, as far as the store says
+			require.NoError(t, err)
+			require.Equal(t, "7ms find", w.story())
+			require.Equal(t, before, w.sent)
+
+			p.Journal = restored(t, save)
+			_, err = retry.Do(t.Context(), &p, w.send)
+			require.Equal(t, retry.ErrUnknownOutcome, stopped(t, err).Reason)
+			require.Equal(t, before, w.sent)
+		case 2: // in its wait
+			require.NoError(t, err)
+			require.Equal(t, "1s send", w.story())
+		case 4:
+			require.ErrorContains(t, err, "has ended")
+			require.Equal(t, before, w.sent)
+		}
+	}
+}
+
 // Saving takes time: a send that no longer fits, or whose ctx is done, is saved
 // as not sent.
 func TestASendRefusedAfterItWasSaved(t *testing.T) {
@@ -317,4 +365,106 @@ func TestACancelledOperationCanBeResumed(t *testing.T) {
 	require.Equal(t, []time.Duration{3 * time.Second}, clock.Slept())
 	require.Equal(t, 2, p.Journal.State.Attempts)
 	require.True(t, p.Journal.State.Ended)
+}
+
+// A look-up that gave up, or was cut short, right before a further send leaves
+// an unknown outcome. Whoever resumes asks Find first, also where there is no
+// time left for that send: else a success would be lost.
+func TestWhoeverResumesAnUnknownOutcomeLooksFirst(t *testing.T) {
+	for name, test := range map[string]struct {
+		pause time.Duration
+		found looked
+		story string
+		why   error // nil: success
+	}{
+		"found in time":       {0, looked{0, retry.Applied, nil}, "find", nil},
+		"found past the end":  {time.Hour, looked{0, retry.Applied, nil}, "find", nil},
+		"absent in time":      {0, looked{0, retry.NotApplied, nil}, "find 0s find send", nil},
+		"absent past the end": {time.Hour, looked{0, retry.NotApplied, nil}, "find", retry.ErrDeadline},
+		"unknown as before":   {time.Hour, looked{0, retry.Unresolved, errFind}, "find", retry.ErrUnknownOutcome},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk([]sent{{0, errLost}, {0, nil}}, looked{0, retry.NotApplied, nil}, looked{0, retry.Unresolved, errFind})
+			p := d.policy()
+			p.MaxElapsed, p.Journal = 30*time.Second, new(retry.Journal)
+			_, err := retry.Submit(t.Context(), &p, d.send, d.lookup())
+			require.ErrorIs(t, err, retry.ErrUnknownOutcome)
+			require.Equal(t, "send 7ms find 1s find", d.story())
+
+			d.Advance(test.pause)
+			d.log, d.finds = nil, []looked{test.found}
+			p.Journal = restored(t, p.Journal.State)
+			_, err = retry.Submit(t.Context(), &p, d.send, d.lookup())
+			require.Equal(t, test.story, d.story())
+			if test.why == nil {
+				require.NoError(t, err)
+			} else {
+				require.Equal(t, test.why, stopped(t, err).Reason)
+			}
+			require.Equal(t, test.why != retry.ErrUnknownOutcome, p.Journal.State.Ended)
+		})
+	}
+}
+
+// Cancelled in flight, and answered that it is refused for good: there is nothing
+// to resume, and the request is not made again.
+func TestACancelledOperationThatWasRefusedHasEnded(t *testing.T) {
+	for name, test := range map[string]struct {
+		err   error
+		ended bool
+	}{
+		"permanent": {retry.Permanent(errOp), true},
+		"status":    {&retry.StatusError{Method: "POST", Code: 400}, true},
+		"transient": {retry.Transient(errOp), false},
+		"unknown":   {retry.Unknown(errOp), false},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := retry.Policy{Journal: new(retry.Journal)}
+		err := retry.Run(ctx, &p, func(context.Context) error { cancel(); return test.err })
+		require.Equal(t, retry.ErrCanceled, stopped(t, err).Reason)
+		require.Equal(t, test.ended, p.Journal.State.Ended, name)
+		require.Equal(t, name == "unknown", p.Journal.State.EverUnknown, name)
+	}
+
+	// What a Submit has left unknown before it could look was unknown ever.
+	ctx, cancel := context.WithCancel(t.Context())
+	d := newDesk([]sent{{0, errLost}}, looked{0, retry.Applied, nil})
+	p := d.policy()
+	p.Journal = new(retry.Journal)
+	_, err := retry.Submit(ctx, &p, func(ctx context.Context) (string, error) { defer cancel(); return d.send(ctx) }, d.lookup())
+	require.ErrorIs(t, err, retry.ErrUnknownOutcome)
+	require.True(t, p.Journal.State.EverUnknown)
+}
+
+// Cancelled as a loop inside has just failed without proof: what it has left
+// is unknown, and whoever resumes does not send again.
+func TestACancelledLoopAroundOneWithoutProofIsUnknown(t *testing.T) {
+	for effect, unknown := range map[retry.Effect]bool{retry.Unstated: true, retry.Mutation: true, retry.ReadOnly: false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := retry.Policy{Effect: effect, Journal: new(retry.Journal)}
+		calls := 0
+		op := func(ctx context.Context) error {
+			calls++
+			defer cancel()
+			return retry.Run(ctx, nil, func(context.Context) error { return errOp })
+		}
+		err := retry.Run(ctx, &p, op)
+		require.Equal(t, retry.ErrCanceled, stopped(t, err).Reason)
+		require.Equal(t, unknown, errors.Is(err, retry.ErrUnknownOutcome), effect)
+
+		p.Journal = restored(t, p.Journal.State)
+		_ = retry.Run(t.Context(), &p, op)
+		require.Equal(t, unknown, calls == 1, effect)
+	}
+}
+
+// Cancelled while a loop inside waits that reads: nothing is unknown.
+func TestACancelledLoopAroundOneThatReadsIsNotUnknown(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	read := retry.Policy{Effect: retry.ReadOnly, Sleep: func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() }}
+	err := retry.Run(ctx, nil, func(ctx context.Context) error {
+		return retry.Run(ctx, &read, func(context.Context) error { return &retry.StatusError{Method: "GET", Code: 503} })
+	})
+	require.Equal(t, retry.ErrCanceled, stopped(t, err).Reason)
+	require.NotErrorIs(t, err, retry.ErrUnknownOutcome)
 }

@@ -193,7 +193,8 @@ var (
 	ErrCanceled = errors.New("retry: canceled")
 	// ErrJournal: the journal could not be saved, so nothing further was sent:
 	// it also is the error of Save. Or it could not be had, so nothing was sent:
-	// it is in use, its operation has ended, or its State has another version.
+	// it is in use, its operation has ended, or its State is not known. What
+	// another worker has sent that had it is not known.
 	ErrJournal = errors.New("retry: journal")
 )
 

@@ -674,7 +674,7 @@ func (o *operation) approach(ctx context.Context, p *Policy) *Error {
 		return o.refused
 	}
 	if o.resumed {
-		if f := o.rejoin(ctx, p); f != nil {
+		if f := o.rejoin(ctx, p); f != nil || o.success {
 			return f
 		}
 	}
@@ -903,9 +903,10 @@ func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error 
 	o.unproven = o.unproven || !proven
 	switch {
 	case o.inquiry != nil:
-		o.unknown = o.unknown || !proven
+		// A refused duplicate may mean that an earlier send was applied.
+		o.unknown = o.unknown || !proven || o.inquiry.ever && v.Class == ClassPermanent
 	case inner != nil:
-		o.unknown = o.unknown || inner.unknown
+		o.unknown = o.unknown || inner.unknown || inner.Reason == ErrUnclassified && f != nil && v.Effect != ReadOnly
 	case v.Effect != ReadOnly:
 		o.unknown = o.unknown || v.Class == ClassUnknown || v.Class == ClassUnclassified && f != nil
 	}
@@ -913,7 +914,7 @@ func (o *operation) refuse(ctx context.Context, p *Policy, inner *Error) *Error 
 		return f
 	}
 	class := v.Class
-	if o.inquiry != nil && (o.unknown || o.inquiry.ever && class == ClassPermanent) {
+	if o.inquiry != nil && o.unknown {
 		if f := o.inquire(ctx, p, true); f != nil || o.success {
 			return f
 		}
@@ -1114,7 +1115,7 @@ func (o *operation) fail(ctx context.Context, p *Policy, f *Error) bool {
 		b.failed()
 	}
 	if p.Journal != nil && f.Reason != ErrJournal {
-		o.saveEnd(ctx, p, f.Reason != ErrCanceled && !o.unknown)
+		o.saveEnd(ctx, p, (f.Reason != ErrCanceled || o.definite) && !o.unknown)
 	}
 	o.observe(ctx, p, GaveUp, f.Reason)
 
@@ -1343,14 +1344,14 @@ func (o *operation) resume(p *Policy) *Error {
 		whole := max(0, s.Expires.Sub(s.Started))
 		rest := max(0, min(whole, s.Left, s.Expires.Sub(now)))
 		past = whole - rest
-		if !o.ctxLimit || rest < left {
+		if !o.bounded || rest < left { // MaxElapsed may be less than it was
 			o.ctxLimit, left = false, rest
 		}
 		o.bounded = true
 	}
 	o.ledger = p.ledger(o.bounded, saturatingAdd(past, max(0, left)))
 	o.elapsed = past
-	o.attempts, o.previous, o.unknown = max(0, s.Attempts), max(0, s.Previous), s.Unknown
+	o.attempts, o.previous, o.unknown = s.Attempts, s.Previous, s.Unknown
 	o.around.allowance.spent.Store(int64(max(0, o.attempts-1)))
 	switch {
 	case o.attempts == 0:
@@ -1367,6 +1368,11 @@ func (o *operation) resume(p *Policy) *Error {
 // for what is left of it.
 func (o *operation) rejoin(ctx context.Context, p *Policy) *Error {
 	o.resumed = false
+	if o.inquiry != nil && o.unknown { // also where nothing may be sent any more
+		if f := o.inquire(ctx, p, false); f != nil || o.success {
+			return f
+		}
+	}
 	if o.attemptsLeft(p) == 0 {
 		return &Error{Reason: ErrAttempts}
 	}
@@ -1384,13 +1390,13 @@ func (o *operation) rejoin(ctx context.Context, p *Policy) *Error {
 func (o *operation) state(p *Policy) State {
 	s := p.Journal.State
 	s.Attempts, s.InFlight, s.Unknown, s.Previous = o.attempts, false, o.unknown, o.previous
-	s.EverUnknown = s.EverUnknown || o.unknown
 	if o.ledger.bounded {
 		s.Left = o.left()
 	}
 	if o.inquiry != nil {
 		s.EverUnknown, s.Resends = o.inquiry.ever, o.inquiry.used
 	}
+	s.EverUnknown = s.EverUnknown || o.unknown
 	return s
 }
 

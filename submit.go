@@ -120,7 +120,7 @@ func (o *operation) newInquiry(p *Policy, find func(context.Context) (Resolution
 	q := &inquiry{settle: settle, resends: cmp.Or(resends, 1)}
 	if o.claimed { // else another operation may be writing to it
 		s := &p.Journal.State
-		q.ever, q.used = s.EverUnknown || s.Unknown || s.InFlight, max(0, s.Resends)
+		q.ever, q.used = s.EverUnknown || s.Unknown || s.InFlight, s.Resends
 		if q.resends > 0 {
 			q.resends = max(0, q.resends-q.used)
 		}

@@ -502,6 +502,46 @@ func TestSubmitCancelledAfterProof(t *testing.T) {
 	require.NotErrorIs(t, err, retry.ErrUnknownOutcome)
 }
 
+// A duplicate that is refused after an unknown outcome may mean that the first
+// send was applied. Where nobody could look any more that is unknown, and the
+// journal does not end.
+func TestSubmitRefusedDuplicateThatNobodyCouldLookUp(t *testing.T) {
+	for _, at := range []string{"send", "7ms"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		d := newDesk([]sent{{0, errLost}, {0, &retry.StatusError{Method: "POST", Code: 409}}}, looked{0, retry.NotApplied, nil})
+		meet := func() {
+			if d.sent == 2 && d.log[len(d.log)-1] == at {
+				cancel()
+			}
+		}
+		p := d.policy()
+		p.Journal = new(retry.Journal)
+		p.Sleep = func(ctx context.Context, wait time.Duration) error {
+			d.note(wait.String())
+			meet()
+			return d.Sleep(ctx, wait)
+		}
+		_, err := retry.Submit(ctx, &p, func(ctx context.Context) (string, error) {
+			v, err := d.send(ctx)
+			meet()
+			return v, err
+		}, d.lookup())
+		require.Equal(t, 2, d.sent)
+		require.Equal(t, 2, d.looked)
+		require.Equal(t, retry.ErrCanceled, stopped(t, err).Reason)
+		require.ErrorIs(t, err, retry.ErrUnknownOutcome)
+		require.False(t, p.Journal.State.Ended)
+
+		// Whoever resumes finds the first.
+		d.finds = []looked{{0, retry.Applied, nil}}
+		p.Journal = restored(t, p.Journal.State)
+		v, err := retry.Submit(t.Context(), &p, d.send, d.lookup())
+		require.NoError(t, err)
+		require.Equal(t, "found 3", v)
+		require.Equal(t, 2, d.sent)
+	}
+}
+
 // A ctx whose deadline has passed ends the look-up too, and leaves the outcome
 // unknown.
 func TestSubmitLookUpNeverOutlastsCtx(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 
 const ordersLegend = `A program wants to buy 3 of something, once, at an exchange. The exchange is a mock of the habits of real ones: a market
 order is filled the moment it arrives, and the id that the client gave it may then be used again. So nothing but the
-client keeps one wish from becoming two orders. Each line below is a request, and what the client knows after it.`
+client keeps one wish from becoming two orders. A line below is a request: when it was sent, what was asked, when the
+client stopped waiting for its answer, and what it knows then.`
 
 const (
 	patience = 500 * time.Millisecond // of the client, for one answer
@@ -61,7 +62,7 @@ func tales() []tale {
 		moral: "Bought once, and the client knows.",
 	}, {
 		title:   "Submit: the request is lost on its way",
-		says:    "Now nothing was placed. That no order is there proves nothing while the request may still arrive: the venue takes it up to 600ms after it was made. Once that has passed it is proof, and only then is it sent again.",
+		says:    "Now nothing was placed. That no order is there proves nothing while the request may still arrive: the venue takes it up to 600ms after it was made. Once that has passed it is proof, and only then is it sent again, after a last look.",
 		answers: []venue.Answer{{LoseRequest: true}}, submit: true,
 		posts: 2, orders: 1,
 		moral: "Two requests, one order.",

@@ -38,7 +38,8 @@ type Client struct {
 	// order under the same id is another's. Resuming, it is the first
 	// process's.
 	Since time.Time
-	// Clock is that of the requests. nil: time.Now.
+	// Clock is that of the requests. nil: time.Now. One that differs from the
+	// venue's costs time, or has requests refused; it proves nothing.
 	Clock func() time.Time
 
 	expires time.Time // of the last request; zero: this process has sent none
@@ -65,7 +66,7 @@ func (c *Client) now() time.Time {
 func (c *Client) Place(ctx context.Context) (Order, error) {
 	c.expires = c.now().Add(c.Window)
 	var o Order
-	err := c.call(ctx, http.MethodPost, url.Values{
+	err := c.call(ctx, http.MethodPost, "/order", url.Values{
 		"clientOrderId": {c.Intent.ClientID}, "side": {c.Intent.Side}, "quantity": {strconv.Itoa(c.Intent.Quantity)},
 		"type": {c.Intent.Type}, "expires": {strconv.FormatInt(c.expires.UnixMilli(), 10)},
 	}, &o)
@@ -73,19 +74,23 @@ func (c *Client) Place(ctx context.Context) (Order, error) {
 }
 
 // Find looks for the order of the intent: a Find for [retry.Lookup]. That none
-// is there proves nothing before the window of the last request has passed: it
-// may still be on its way. Several, or one that is not what was meant, are for
+// is there proves nothing before the window of the last request has passed, by
+// the venue's clock, which judges it: it may still be on its way. Several, or one that is not what was meant, are for
 // a person to look at.
 func (c *Client) Find(ctx context.Context) (Order, retry.Resolution, error) {
 	if c.expires.IsZero() { // sent by an earlier process, before this one began
 		c.expires = c.now().Add(c.Window)
 	}
-	asked := c.now()
-	var found []Order
-	if err := c.call(ctx, http.MethodGet, url.Values{"clientOrderId": {c.Intent.ClientID}}, &found); err != nil {
-		return Order{}, retry.Unresolved, err
+	found, err := c.orders(ctx)
+	closed := false
+	if err == nil && len(found) == 0 && c.now().After(c.expires) {
+		if closed, err = c.closed(ctx); closed {
+			found, err = c.orders(ctx) // one may have arrived between the two
+		}
 	}
 	switch {
+	case err != nil:
+		return Order{}, retry.Unresolved, err
 	case len(found) > 1:
 		return Order{}, retry.Unresolved, retry.Permanent(fmt.Errorf("venue: %d orders under %q: a person must look", len(found), c.Intent.ClientID))
 	case len(found) == 1:
@@ -93,7 +98,7 @@ func (c *Client) Find(ctx context.Context) (Order, retry.Resolution, error) {
 			return o, retry.Applied, nil
 		}
 		return Order{}, retry.Unresolved, retry.Permanent(fmt.Errorf("venue: the order under %q is another: a person must look", c.Intent.ClientID))
-	case asked.After(c.expires):
+	case closed:
 		return Order{}, retry.NotApplied, nil
 	}
 	return Order{}, retry.Unresolved, nil
@@ -123,7 +128,7 @@ func (c *Client) meant(o Order) bool {
 // Cancel asks to cancel the order: an op for [retry.Submit].
 func (c *Client) Cancel(ctx context.Context) (Order, error) {
 	var o Order
-	err := c.call(ctx, http.MethodDelete, url.Values{"clientOrderId": {c.Intent.ClientID}}, &o)
+	err := c.call(ctx, http.MethodDelete, "/order", url.Values{"clientOrderId": {c.Intent.ClientID}}, &o)
 	return o, err
 }
 
@@ -135,8 +140,8 @@ var ErrFilled = errors.New("venue: filled before it could be cancelled")
 // cancellation may still arrive late, so whoever ends with an open order must
 // not count on it.
 func (c *Client) FindCanceled(ctx context.Context) (Order, retry.Resolution, error) {
-	var found []Order
-	if err := c.call(ctx, http.MethodGet, url.Values{"clientOrderId": {c.Intent.ClientID}}, &found); err != nil {
+	found, err := c.orders(ctx)
+	if err != nil {
 		return Order{}, retry.Unresolved, err
 	}
 	if len(found) != 1 || !c.meant(found[0]) {
@@ -152,9 +157,24 @@ func (c *Client) FindCanceled(ctx context.Context) (Order, retry.Resolution, err
 	}
 }
 
+// orders returns all orders under the id.
+func (c *Client) orders(ctx context.Context) (found []Order, err error) {
+	err = c.call(ctx, http.MethodGet, "/order", url.Values{"clientOrderId": {c.Intent.ClientID}}, &found)
+	return found, err
+}
+
+// closed asks the venue whether its time is past the window of the last request.
+func (c *Client) closed(ctx context.Context) (bool, error) {
+	var t struct {
+		ServerTime int64 `json:"serverTime"`
+	}
+	err := c.call(ctx, http.MethodGet, "/time", nil, &t)
+	return err == nil && time.UnixMilli(t.ServerTime).After(c.expires), err
+}
+
 // call makes one request and reads its answer whole, inside op.
-func (c *Client) call(ctx context.Context, method string, q url.Values, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, c.URL+"/order?"+q.Encode(), nil)
+func (c *Client) call(ctx context.Context, method, path string, q url.Values, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.URL+path+"?"+q.Encode(), nil)
 	if err != nil {
 		return err
 	}
@@ -176,13 +196,19 @@ func (c *Client) call(ctx context.Context, method string, q url.Values, into any
 }
 
 // judge has the venue's own rules: 418 is a ban for as long as Retry-After
-// says, 403 one of ten minutes. Both are refused at the door.
+// says, 403 one of ten minutes. Both are refused at the door. So is what has
+// come too late, and the next request has a window of its own.
 func judge(resp *http.Response) (retry.Verdict, bool) {
 	switch resp.StatusCode {
 	case http.StatusTeapot:
 		return retry.Verdict{Class: retry.ClassSuspended}, true
 	case http.StatusForbidden:
 		return retry.Verdict{Class: retry.ClassSuspended, After: 10 * time.Minute}, true
+	case http.StatusBadRequest:
+		var refusal Error
+		if err := json.NewDecoder(resp.Body).Decode(&refusal); err == nil && refusal.Code == CodeTooLate {
+			return retry.Verdict{Class: retry.ClassTransient}, true
+		}
 	}
 	return retry.Verdict{}, false
 }

@@ -62,6 +62,7 @@ var fates = []fate{
 	{name: "late, connection broken", arrives: modelWindow / 2, breaks: true},
 	{name: "late, at the end of its window", arrives: modelWindow, breaks: true},
 	{name: "late, after its window", arrives: modelWindow + time.Millisecond, breaks: true},
+	{name: "late, long after its window", arrives: modelWindow * 7 / 5, breaks: true},
 	{name: "late, after the client's patience", arrives: modelPatience + time.Millisecond, silent: true},
 	{name: "in the last moment", arrives: modelPatience / 2, back: modelPatience/2 - 1},
 	{name: "half an answer", half: true},
@@ -90,6 +91,7 @@ type world struct {
 	policy  retry.Policy
 	lookup  retry.Lookup[venue.Order]
 	intent  venue.Intent
+	skew    time.Duration // of the client's clock
 	posts   int
 	doubt   bool // a request to buy has left, and may have been applied
 	cleared bool // and since then a look-up was answered, with no request and no wait after it
@@ -267,6 +269,7 @@ func (w *world) process(ctx context.Context) (o venue.Order, err error, dead boo
 		return o, err, false
 	}
 	c.HTTP, c.Window, c.Since = &http.Client{Transport: w}, modelWindow, s.Started
+	c.Clock = func() time.Time { return time.Now().Add(w.skew) }
 	if s.Version == 0 {
 		c.Since = time.Now()
 	}
@@ -354,6 +357,7 @@ func (w *world) play() error {
 			Rand:        w.policy.Rand, Sleep: w.sleep,
 		},
 	}
+	w.skew = w.among(0, modelWindow/2, -modelWindow/2)
 	w.before()
 	o, err := w.live()
 	time.Sleep(2 * modelWindow) // what is still on its way arrives

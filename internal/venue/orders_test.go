@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,14 +17,14 @@ import (
 )
 
 // patience is the client's; the venue's answers can be later.
-const patience = 150 * time.Millisecond
+const patience = 400 * time.Millisecond
 
 func sends() *retry.Policy {
 	return &retry.Policy{Name: "order", AttemptTimeout: patience, Backoff: retry.Backoff{Base: time.Millisecond}}
 }
 
 func looks() *retry.Policy {
-	return &retry.Policy{AttemptTimeout: patience, MaxAttempts: 100, MaxElapsed: 3 * time.Second, Backoff: retry.Backoff{Base: 5 * time.Millisecond, Multiplier: 1}}
+	return &retry.Policy{AttemptTimeout: patience, MaxAttempts: -1, MaxElapsed: 3 * time.Second, Backoff: retry.Backoff{Base: 5 * time.Millisecond, Multiplier: 1}}
 }
 
 // open starts a venue on loopback, and a client for one market order.
@@ -36,7 +37,7 @@ func open(t testing.TB) (*venue.Exchange, *venue.Client) {
 	c, err := venue.New(s.URL, venue.Intent{ClientID: "id-1", Side: "BUY", Quantity: 3, Type: "MARKET"})
 	require.NoError(t, err)
 	c.HTTP = s.Client()
-	c.Key, c.Window, c.Since = "k", 100*time.Millisecond, time.Now().Add(-time.Minute)
+	c.Key, c.Window, c.Since = "k", 300*time.Millisecond, time.Now().Add(-time.Minute)
 	return x, c
 }
 
@@ -170,6 +171,36 @@ func TestFindComparesTheIntent(t *testing.T) {
 		require.Equal(t, retry.ClassPermanent, retry.Classify(err).Class, name)
 		require.Zero(t, o, name)
 	}
+}
+
+// The venue's clock judges when a request is too late, so it alone proves that
+// none will come: a client's that is ahead would send a second order while
+// the first may still arrive.
+func TestAClockThatIsAheadProvesNothing(t *testing.T) {
+	x, c := open(t)
+	ahead := time.Hour      // the venue takes the request so long after its window
+	var passed atomic.Int64 // of that hour
+	x.Clock = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	c.Clock, c.Window = func() time.Time { return time.Now().Add(ahead) }, time.Millisecond
+	x.Script("POST", venue.Answer{LoseRequest: true})
+	p := looks()
+	p.MaxElapsed = 300 * time.Millisecond
+	_, err := retry.Submit(t.Context(), sends(), c.Place, retry.Lookup[venue.Order]{Policy: p, Find: c.Find})
+	require.Equal(t, retry.ErrUnknownOutcome, reason(t, err))
+	require.Equal(t, 1, x.Calls("POST"))
+
+	passed.Store(int64(ahead))
+	_, r, err := c.Find(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, retry.NotApplied, r)
+
+	x, c = open(t) // behind, all requests are refused when they arrive
+	c.Clock = func() time.Time { return time.Now().Add(-ahead) }
+	_, err = submit(t.Context(), c, sends())
+	require.Equal(t, retry.ErrAttempts, reason(t, err))
+	require.NotErrorIs(t, err, retry.ErrUnknownOutcome)
+	require.Empty(t, x.Orders())
+	require.Zero(t, x.Calls("GET"), "a refusal is proof")
 }
 
 // Look asks again while an order may still arrive, and has proof once it cannot.
@@ -349,7 +380,7 @@ func TestRandomFaultsOverLoopback(t *testing.T) {
 		t.Skip("two hundred orders in real time")
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	faults := []venue.Answer{{}, {}, {LoseRequest: true}, {LoseAnswer: true}, {BreakBody: true}, {Status: 429}, {Status: 503}, {Delay: patience * 3 / 2}}
+	faults := []venue.Answer{{}, {}, {LoseRequest: true}, {LoseAnswer: true}, {BreakBody: true}, {Status: 429}, {Status: 503}, {Delay: 30 * time.Millisecond}}
 	for i := range 200 {
 		x, c := open(t)
 		c.Window = 5 * time.Millisecond

@@ -162,6 +162,64 @@ func TestAWorkerThatWakesLateSendsNothing(t *testing.T) {
 	require.Len(t, x.Orders(), 1)
 }
 
+// Nor does one that wakes from its wait after another has gone on with the
+// job: where nothing was unknown its save is refused, and where something was
+// it looks first, and finds what the other has bought.
+func TestAWorkerOvertakenInItsWaitSendsNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault venue.Answer // of the first request
+		posts int
+		stale bool
+	}{
+		"throttled":    {venue.Answer{Status: 429}, 2, true},
+		"request lost": {venue.Answer{LoseRequest: true}, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, c := open(t)
+			s, dir := newStore(t)
+			x.Script("POST", test.fault)
+			overtaken := false
+			slow := sends()
+			slow.Journal = &retry.Journal{Save: s.Save}
+			slow.Sleep = func(ctx context.Context, d time.Duration) error {
+				if slow.Journal.State.Wait == 0 || overtaken { // it is not the wait before a send
+					time.Sleep(d)
+					return ctx.Err()
+				}
+				overtaken = true
+				store, err := venue.Open(dir) // as another process would
+				require.NoError(t, err)
+				state, err := store.Load()
+				require.NoError(t, err)
+				require.Equal(t, 1, state.Attempts)
+				other, err := venue.New(c.URL, c.Intent)
+				require.NoError(t, err)
+				other.Key, other.Window, other.Since = c.Key, c.Window, c.Since
+				p := sends()
+				p.Journal = &retry.Journal{State: state, Save: store.Save}
+				o, err := submit(ctx, other, p)
+				require.NoError(t, err)
+				require.Equal(t, "FILLED", o.Status)
+				return nil
+			}
+			o, err := submit(t.Context(), c, slow)
+			require.True(t, overtaken)
+			if test.stale {
+				require.Equal(t, retry.ErrJournal, reason(t, err))
+				require.ErrorIs(t, err, venue.ErrStale)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, x.Orders()[0].ID, o.ID)
+			}
+			require.Equal(t, test.posts, x.Calls("POST"))
+			require.Len(t, x.Orders(), 1)
+			last, err := s.Load()
+			require.NoError(t, err)
+			require.True(t, last.Ended)
+		})
+	}
+}
+
 // work places the order of the job in dir, or goes on where a killed process has left it,
 // and prints what became of it. dieAt is the number of the step at which the
 // process kills itself; empty: at none.
@@ -203,6 +261,7 @@ func work(dir, url, dieAt string) error {
 	}
 	p := &retry.Policy{MaxAttempts: -1, MaxElapsed: time.Minute, AttemptTimeout: time.Second, Backoff: retry.Backoff{Base: time.Millisecond, Multiplier: 1}}
 	looks := *p
+	looks.Backoff.Base = 20 * time.Millisecond
 
 	var order venue.Order
 	if state.Ended { // killed before it could say how
