@@ -206,9 +206,9 @@ type Journal struct {
 // left is the lesser of what the clock gives and what was left at the last
 // Save, and so is the wait. The time in which no process runs counts too.
 //
-// Ended is set after success and failure alike, and resuming such a State is
-// ErrJournal: look at it first. State holds no result: what must not be lost op
-// stores itself, before it returns.
+// Ended is set after success and failure alike; Succeeded tells them apart.
+// Resuming such a State is ErrJournal: look at it first. State holds no result:
+// what must not be lost op stores itself, before it returns.
 type State struct {
 	Version  int   `json:"version"`  // 1
 	Revision int64 `json:"revision"` // raised by one with every Save
@@ -219,6 +219,7 @@ type State struct {
 	EverUnknown bool `json:"ever_unknown,omitempty"` // one was
 	Resends     int  `json:"resends,omitempty"`      // of Submit, used up
 	Ended       bool `json:"ended,omitempty"`        // there is nothing to resume: see above
+	Succeeded   bool `json:"succeeded,omitempty"`    // and it has succeeded
 
 	Started   time.Time     `json:"started"`
 	Expires   time.Time     `json:"expires,omitzero"`    // the deadline; zero: none
@@ -241,7 +242,7 @@ func (s *State) sound() bool {
 		s.Resends >= 0 && s.Resends < math.MaxInt/2 &&
 		s.Left >= 0 && s.Wait >= 0 && s.Previous >= 0 &&
 		(begun || !s.InFlight && !s.Unknown && !s.EverUnknown) &&
-		!(s.Ended && (s.InFlight || s.Unknown))
+		!(s.Ended && (s.InFlight || s.Unknown)) && (s.Ended || !s.Succeeded)
 }
 
 // save stores s as the next revision.

@@ -187,7 +187,7 @@ func TestSaveComesBeforeEverySendAndWait(t *testing.T) {
 	want[1].Attempts, want[1].Left = 1, 29*time.Second
 	want[1].NotBefore, want[1].Wait, want[1].Previous = at(5*time.Second), 4*time.Second, 4*time.Second
 	want[2].Attempts, want[2].InFlight, want[2].Left, want[2].Previous = 2, true, 25*time.Second, 4*time.Second
-	want[3].Attempts, want[3].Left, want[3].Previous, want[3].Ended = 2, 24*time.Second, 4*time.Second, true
+	want[3].Attempts, want[3].Left, want[3].Previous, want[3].Ended, want[3].Succeeded = 2, 24*time.Second, 4*time.Second, true, true
 	require.Equal(t, want, states)
 	require.Equal(t, want[3], p.Journal.State)
 }

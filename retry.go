@@ -1436,7 +1436,7 @@ func (o *operation) saveWait(ctx context.Context, p *Policy) *Error {
 // finds the attempt in flight.
 func (o *operation) saveEnd(ctx context.Context, p *Policy, forGood bool) {
 	s := o.state(p)
-	s.Ended = forGood
+	s.Ended, s.Succeeded = forGood, o.success
 	if !forGood {
 		if s.NotBefore.IsZero() && !o.unknown {
 			s.NotBefore, s.Wait = o.retryAt, math.MaxInt64
